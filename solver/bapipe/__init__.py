@@ -1,0 +1,1 @@
+"""BaPipe: balanced pipeline partitions, schedules and proofs for training on several accelerators."""

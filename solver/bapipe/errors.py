@@ -1,0 +1,46 @@
+"""Every exception that BaPipe raises on purpose, one tree:
+
+BaPipeError
+├── InvalidInputError      the input is wrong; `faults` says everything that is, with JSON pointers
+├── FormatError            a file is of no known format, or not what its format says
+└── SolverDisagreementError  two methods that must agree do not: a defect of ours, never a plan
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with an input: a stable code, a sentence, and where (RFC 6901 pointer)."""
+
+    code: str
+    detail: str
+    pointer: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.pointer or '/'}: {self.detail} [{self.code}]"
+
+
+class BaPipeError(Exception):
+    """The base of all errors raised by BaPipe."""
+
+
+class InvalidInputError(BaPipeError, ValueError):
+    """An input has faults. `faults` holds every one of them, not only the first."""
+
+    def __init__(self, faults: list[Fault] | tuple[Fault, ...]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+    def __reduce__(self) -> tuple[type[InvalidInputError], tuple[tuple[Fault, ...]]]:
+        return type(self), (self.faults,)
+
+
+class FormatError(InvalidInputError):
+    """A file is of no known format, or breaks the rules of its own."""
+
+
+class SolverDisagreementError(BaPipeError):
+    """Two methods that must agree do not. No plan is returned on such a result."""

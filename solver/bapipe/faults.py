@@ -1,0 +1,219 @@
+"""Collects every fault of an input at once, each with a stable code and a JSON pointer (RFC 6901).
+
+A `Document` is a frozen pydantic model. Its field rules and its cross-field rules are both run on every input:
+pydantic alone stops before the cross-field rules when a single field is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from bapipe.errors import Fault, InvalidInputError
+
+MAX_BYTES = 1e18
+MAX_SECONDS = 1e9
+MAX_COUNT = 10**9
+MAX_JSON_DEPTH = 100
+
+Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(strict=True, ge=0, le=int(MAX_BYTES))]
+BytesPerSample = Annotated[float, Field(strict=True, ge=0, le=MAX_BYTES, allow_inf_nan=False)]
+Rate = Annotated[float, Field(strict=True, gt=0, le=1e21, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=200)]
+Flag = Annotated[bool, Field(strict=True)]
+
+CODES = {
+    "missing": "missing",
+    "extra_forbidden": "unknown_field",
+    "finite_number": "not_finite",
+    "greater_than": "too_small",
+    "greater_than_equal": "too_small",
+    "less_than": "too_large",
+    "less_than_equal": "too_large",
+    "too_short": "too_short",
+    "too_long": "too_long",
+    "string_too_short": "too_short",
+    "string_too_long": "too_long",
+    "literal_error": "unknown_value",
+    "json_invalid": "not_json",
+}
+"""pydantic's error types in our words; every other type of pydantic's own is a `wrong_type`."""
+
+
+class Document(BaseModel):
+    """A frozen value whose every fault is reported in one go."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterable[Fault]:
+        """Faults that no single field shows. `raw` may be malformed: read it with `member` and `members`."""
+        del raw
+        return ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _collect_every_fault(cls, data: Any, handler: Callable[[Any], Self]) -> Self:
+        if isinstance(data, cls):
+            return data
+        details: list[InitErrorDetails] = []
+        value = None
+        try:
+            value = handler(data)
+        except ValidationError as error:
+            details = [_detail(cls, line) for line in error.errors()]
+        crossed = cls.cross_field_faults(data if value is None else value)
+        details += [
+            InitErrorDetails(
+                type=PydanticCustomError(fault.code, "{detail}", {"detail": fault.detail}),
+                loc=_location(fault.pointer),
+                input=None,
+            )
+            for fault in crossed
+        ]
+        if details or value is None:
+            raise ValidationError.from_exception_data(cls.__name__, details)
+        return value
+
+
+T = TypeVar("T", bound=BaseModel)
+
+
+def parse(document: type[T], data: Any, pointer: str = "") -> T:
+    """`data` (plain JSON values) as a `document`.
+
+    Raises:
+        InvalidInputError: with every fault of the input, pointers below `pointer`.
+    """
+    try:
+        return document.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(faults_of(error, pointer)) from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The JSON value in `text`; NaN and infinities are let through, for the field rules to name.
+
+    Raises:
+        InvalidInputError: `not_json` when the text is no JSON, no UTF-8, or nested too deeply.
+    """
+    try:
+        value = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError([Fault("not_json", f"not UTF-8: byte {error.start}")]) from None
+    except RecursionError:
+        raise InvalidInputError([_too_deep()]) from None
+    except ValueError as error:
+        raise InvalidInputError([Fault("not_json", f"not JSON: {error}")]) from None
+    if _deeper_than(value, MAX_JSON_DEPTH):
+        raise InvalidInputError([_too_deep()])
+    return value
+
+
+def faults_of(error: ValidationError, pointer: str = "") -> list[Fault]:
+    """pydantic's error lines as faults, in the order of the input."""
+    return [
+        Fault(_code(line["type"]), _sentence(line), pointer + _pointer(line["loc"]))
+        for line in error.errors(include_url=False)
+    ]
+
+
+def member(item: Any, name: str) -> Any:
+    """Field `name` of a mapping or a model; None where there is none."""
+    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def members(item: Any, name: str) -> list[Any]:
+    """Field `name` as a list; empty where it is absent or no list."""
+    value = member(item, name)
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def duplicate_faults(items: list[Any], pointer: str, what: str, key: str = "id") -> list[Fault]:
+    """A `duplicate_id` for every item whose `key` was seen before."""
+    first: dict[str, int] = {}
+    faults = []
+    for index, item in enumerate(items):
+        name = member(item, key)
+        if not isinstance(name, str):
+            continue
+        if name in first:
+            detail = f"{what} {name!r} was already given as item {first[name]}; ids are unique"
+            faults.append(Fault("duplicate_id", detail, f"{pointer}/{index}/{key}"))
+        first.setdefault(name, index)
+    return faults
+
+
+def unknown_reference(name: Any, known: Iterable[str], pointer: str, what: str) -> list[Fault]:
+    """A `dangling_reference` when `name` is a string that `known` does not hold."""
+    names = set(known)
+    if not isinstance(name, str) or name in names:
+        return []
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return [Fault("dangling_reference", f"there is no {what} {name!r}{hint}", pointer)]
+
+
+def _detail(document: type[BaseModel], line: Any) -> InitErrorDetails:
+    kind: str | PydanticCustomError = line["type"]
+    context = line.get("ctx", {})
+    if kind == "extra_forbidden" and len(line["loc"]) == 1:
+        kind = _unknown_field(document, str(line["loc"][0]))
+    elif "detail" in context:
+        kind = PydanticCustomError(line["type"], "{detail}", {"detail": context["detail"]})
+    return InitErrorDetails(type=kind, loc=line["loc"], input=line["input"], ctx=context)
+
+
+def _unknown_field(document: type[BaseModel], name: str) -> PydanticCustomError:
+    known = sorted(document.model_fields)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known fields: {', '.join(known)}"
+    return PydanticCustomError("unknown_field", "{detail}", {"detail": f"there is no field {name!r} here; {hint}"})
+
+
+def _code(kind: str) -> str:
+    if kind in CODES:
+        return CODES[kind]
+    return "wrong_type" if kind.endswith(("_type", "_parsing", "_from_float")) else kind
+
+
+def _sentence(line: Any) -> str:
+    message = str(line["msg"])
+    if "detail" in line.get("ctx", {}) or line["type"] == "missing":
+        return message
+    shown = repr(line["input"])
+    return f"{message}, not {shown if len(shown) <= 60 else shown[:57] + '...'}"
+
+
+def _pointer(location: tuple[int | str, ...]) -> str:
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in location)
+
+
+def _location(pointer: str) -> tuple[int | str, ...]:
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def _too_deep() -> Fault:
+    return Fault("not_json", f"nested deeper than {MAX_JSON_DEPTH} levels; flatten the document")
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,379 @@
+"""The problem: what is trained (`ModelProfile`), on what (`Cluster`), and what is asked (`PlanRequest`).
+
+Seconds, bytes, FLOPs and samples, always. All types are frozen; the same types are the Python API, the JSON on the
+wire and the file on disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from bapipe.errors import Fault
+from bapipe.faults import (
+    Bytes,
+    BytesPerSample,
+    Count,
+    Document,
+    Flag,
+    Name,
+    Rate,
+    Seconds,
+    duplicate_faults,
+    member,
+    members,
+    unknown_reference,
+)
+
+MAX_LAYERS = 20_000
+MAX_DEVICES = 4_096
+
+SchemaVersion = Literal[1]
+DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so"]
+Objective = Literal["step-time", "bottleneck", "latency", "peak-memory", "kv-capacity", "fewest-devices"]
+Communication = Literal["none", "overlap", "serial"]
+Cuts = Literal["any", "topological-order"]
+Solver = Literal["auto", "dp", "cp-sat", "milp"]
+
+
+class LayerTime(Document):
+    """One measured point: how long a layer takes on a device kind for a micro-batch of this size.
+
+    `backward_s` is the whole backward; where the split is known, `input_gradient_s` + `weight_gradient_s` is its sum.
+    """
+
+    device_kind: Name
+    microbatch_size: Count
+    forward_s: Seconds
+    backward_s: Seconds
+    input_gradient_s: Seconds | None = None
+    weight_gradient_s: Seconds | None = None
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        split = [member(raw, "input_gradient_s"), member(raw, "weight_gradient_s")]
+        if split.count(None) == 1:
+            detail = "give input_gradient_s and weight_gradient_s together, or neither"
+            yield Fault("incomplete_split", detail)
+        whole = member(raw, "backward_s")
+        if all(isinstance(value, int | float) for value in [*split, whole]):
+            total = sum(split)
+            if abs(total - whole) > 1e-6 * max(total, whole):
+                detail = f"the split sums to {total:g} s where backward_s is {whole:g} s"
+                yield Fault("inconsistent_split", detail, "/backward_s")
+
+
+class FpgaResources(Document):
+    """What a layer asks of an FPGA: DSP slices, and on-chip bytes for its weights and buffers."""
+
+    dsp_slices: Annotated[int, Field(strict=True, ge=0)] = 0
+    on_chip_bytes: Bytes = 0
+
+
+class ExecutionOption(Document):
+    """Another way to execute a layer: split over several devices, or recomputed in the backward."""
+
+    name: Name
+    tensor_parallel_degree: Count = 1
+    recompute: Flag = False
+    times: tuple[LayerTime, ...] = ()
+    parameter_bytes: Bytes = 0
+    stash_bytes_per_sample: BytesPerSample = 0.0
+    synchronisation_bytes_per_sample: BytesPerSample = 0.0
+
+
+class Layer(Document):
+    """An atomic unit of the network.
+
+    `*_bytes_per_sample` are per sample of the micro-batch. `gradient_bytes` None: as many as the parameters.
+    `stash_bytes_per_sample` is what the layer keeps from its forward for its backward; None: its output.
+    """
+
+    id: Name
+    kind: Annotated[str, Field(max_length=1000)] = ""
+    times: tuple[LayerTime, ...] = ()
+    forward_flops_per_sample: Annotated[float, Field(strict=True, ge=0)] | None = None
+    parameter_bytes: Bytes = 0
+    gradient_bytes: Bytes | None = None
+    master_weight_bytes: Bytes = 0
+    output_bytes_per_sample: BytesPerSample = 0.0
+    stash_bytes_per_sample: BytesPerSample | None = None
+    recompute_stash_bytes_per_sample: BytesPerSample | None = None
+    workspace_bytes: Bytes = 0
+    kv_bytes_per_token: BytesPerSample = 0.0
+    streamable: Flag = False
+    fpga: FpgaResources | None = None
+    options: tuple[ExecutionOption, ...] = ()
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        points = Counter(
+            (member(time, "device_kind"), member(time, "microbatch_size")) for time in members(raw, "times")
+        )
+        for (kind, size), count in points.items():
+            if count > 1 and kind is not None and size is not None:
+                detail = f"{count} times for device kind {kind!r} at micro-batch size {size}; give one"
+                yield Fault("duplicate_time", detail, "/times")
+
+
+class Edge(Document):
+    """`target` reads what `source` wrote.
+
+    Edges without bytes carry the source's output; a tensor that several layers read crosses a cut once. An edge with
+    its own bytes carries another tensor; edges of one source that name the same `tensor` share it.
+    """
+
+    source: Name
+    target: Name
+    bytes_per_sample: BytesPerSample | None = None
+    tensor: Name | None = None
+
+
+class TiedParameters(Document):
+    """Parameters used by several layers: each stage that holds one of them keeps a copy and reduces its gradient."""
+
+    layers: Annotated[tuple[Name, ...], Field(min_length=2)]
+    parameter_bytes: Bytes
+
+
+class Pin(Document):
+    """A layer that must be on the first or last stage, or on a device."""
+
+    layer: Name
+    stage: Literal["first", "last"] | None = None
+    device: Name | None = None
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        if (member(raw, "stage") is None) == (member(raw, "device") is None):
+            yield Fault("incomplete_pin", "a pin names either a stage (first, last) or a device")
+
+
+class ModelProfile(Document):
+    """A network as a DAG of layers with their times and sizes.
+
+    `edges` None: the layers form a chain in their order. `bytes_per_parameter` turns parameter bytes into a number of
+    parameters, of which the optimizer keeps its state.
+    """
+
+    schema_version: SchemaVersion = 1
+    name: Name
+    layers: Annotated[tuple[Layer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
+    edges: tuple[Edge, ...] | None = None
+    bytes_per_parameter: Count = 4
+    tied_parameters: tuple[TiedParameters, ...] = ()
+    groups: tuple[Annotated[tuple[Name, ...], Field(min_length=2)], ...] = ()
+    pins: tuple[Pin, ...] = ()
+    source: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        layers = members(raw, "layers")
+        names = {name for layer in layers if isinstance(name := member(layer, "id"), str)}
+        yield from duplicate_faults(layers, "/layers", "layer")
+        yield from _edge_faults(members(raw, "edges"), names)
+        for index, pin in enumerate(members(raw, "pins")):
+            yield from unknown_reference(member(pin, "layer"), names, f"/pins/{index}/layer", "layer")
+        for field in ("groups", "tied_parameters"):
+            for index, item in enumerate(members(raw, field)):
+                pointer = f"/{field}/{index}"
+                group = members(item, "layers") if field == "tied_parameters" else item
+                pointer += "/layers" if field == "tied_parameters" else ""
+                yield from _layer_list_faults(group, names, pointer)
+
+
+class Fpga(Document):
+    """The FPGA side of a device kind: DSP slices, clock, and the two levels of memory."""
+
+    dsp_slices: Count
+    clock_hz: Rate
+    on_chip_bytes: Bytes
+    off_chip_bytes: Bytes
+    off_chip_bandwidth_bytes_per_s: Rate
+
+
+class DeviceKind(Document):
+    """A kind of accelerator. `memory_bytes` None: unlimited. `sources` names where each figure comes from."""
+
+    name: Name
+    memory_bytes: Bytes | None = None
+    reserved_bytes: Bytes = 0
+    peak_flops: dict[DType, Rate] = Field(default_factory=dict)
+    memory_bandwidth_bytes_per_s: Rate | None = None
+    launch_overhead_s: Seconds = 0.0
+    execution: Literal["sync", "async"] = "sync"
+    fpga: Fpga | None = None
+    sources: dict[str, str] = Field(default_factory=dict)
+
+
+class Device(Document):
+    """One accelerator: its kind, where it sits, and how fast it is beside its kind (`speed` 2: half the time)."""
+
+    id: Name
+    kind: Name
+    host: Name = "host0"
+    rack: Name = "rack0"
+    speed: Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    memory_bytes: Bytes | None = None
+
+
+class Link(Document):
+    """How two devices are joined: full duplex, one transfer a direction at a time, first come first served.
+
+    `bandwidth_bytes_per_s` None: transfers are free. A `blocking` transfer holds both devices, an `overlapped` one
+    neither, a `streaming` one passes a tensor on in `chunks` while it is made.
+    """
+
+    bandwidth_bytes_per_s: Rate | None = None
+    latency_s: Seconds = 0.0
+    mode: Literal["blocking", "overlapped", "streaming"] = "overlapped"
+    exchange: Literal["fused", "ordered"] = "fused"
+    chunks: Count = 1
+    source: str = ""
+
+
+class PairLink(Document):
+    """The link between two named devices, where it differs from that of their level; both directions."""
+
+    devices: tuple[Name, Name]
+    link: Link
+
+
+class Links(Document):
+    """The links by level; `pairs` overrides single pairs, up to a full matrix."""
+
+    within_host: Link = Link()
+    between_hosts: Link | None = None
+    between_racks: Link | None = None
+    pairs: tuple[PairLink, ...] = ()
+
+
+class Cluster(Document):
+    """Devices in pipeline order, their kinds, and how they are joined."""
+
+    schema_version: SchemaVersion = 1
+    name: Name = "cluster"
+    kinds: Annotated[tuple[DeviceKind, ...], Field(min_length=1)]
+    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MAX_DEVICES)]
+    links: Links = Links()
+    host_nic: Link | None = None
+    skip_tensors: Literal["relay", "direct"] = "relay"
+    receive_buffers: Literal["all", "in_flight"] = "in_flight"
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        kinds, devices = members(raw, "kinds"), members(raw, "devices")
+        yield from duplicate_faults(kinds, "/kinds", "device kind", key="name")
+        yield from duplicate_faults(devices, "/devices", "device")
+        known = [name for kind in kinds if isinstance(name := member(kind, "name"), str)]
+        for index, device in enumerate(devices):
+            yield from unknown_reference(member(device, "kind"), known, f"/devices/{index}/kind", "device kind")
+        yield from _link_faults(member(raw, "links"), devices)
+
+
+class PlanRequest(Document):
+    """What is to be planned: a profile, a cluster, the mini-batch, what may be chosen, and what is best.
+
+    `microbatch_sizes` and `microbatch_counts` None: every size that divides the mini-batch (objective `bottleneck`: the
+    whole mini-batch). `schedules` None: every schedule that the cluster's links allow.
+    `optimizer_bytes_per_parameter`: state the optimizer keeps (8: Adam in 32 bits; 4: momentum; 0: plain SGD).
+    """
+
+    schema_version: SchemaVersion = 1
+    profile: ModelProfile
+    cluster: Cluster
+    batch_size: Count
+    task: Literal["training", "inference"] = "training"
+    objective: Objective = "step-time"
+    communication: Communication = "overlap"
+    cuts: Cuts = "any"
+    schedules: Annotated[tuple[ScheduleName, ...], Field(min_length=1)] | None = None
+    microbatch_sizes: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    microbatch_counts: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+    max_stages: Count | None = None
+    max_replication: Count | None = None
+    recomputation: Literal["never", "allowed", "always"] = "never"
+    device_order: Literal["fixed", "free"] = "fixed"
+    idle_devices: Flag = True
+    dtype: DType = "fp32"
+    measured_on: Name | None = None
+    optimizer_bytes_per_parameter: Annotated[int, Field(strict=True, ge=0, le=1000)] = 8
+    gradient_bucket_bytes: Annotated[int, Field(strict=True, ge=1)] = 25 * 2**20
+    solver: Solver = "auto"
+    time_limit_s: Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)] = 60.0
+    gap: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = 0.0
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        batch = member(raw, "batch_size")
+        sizes, counts = members(raw, "microbatch_sizes"), members(raw, "microbatch_counts")
+        if sizes and counts:
+            detail = "give microbatch_sizes or microbatch_counts, not both"
+            yield Fault("conflicting_fields", detail, "/microbatch_counts")
+        for field, values in (("microbatch_sizes", sizes), ("microbatch_counts", counts)):
+            for index, value in enumerate(values):
+                if isinstance(batch, int) and isinstance(value, int) and value >= 1 <= batch and batch % value:
+                    detail = f"{value} does not divide the mini-batch of {batch} samples"
+                    yield Fault("does_not_divide", detail, f"/{field}/{index}")
+        yield from _pinned_device_faults(raw)
+
+
+def _edge_faults(edges: list[Any], names: set[str]) -> Iterator[Fault]:
+    seen: set[tuple[Any, Any, Any]] = set()
+    graph: dict[str, set[str]] = {name: set() for name in names}
+    for index, edge in enumerate(edges):
+        source, target = member(edge, "source"), member(edge, "target")
+        for end, name in (("source", source), ("target", target)):
+            yield from unknown_reference(name, names, f"/edges/{index}/{end}", "layer")
+        key = (source, target, member(edge, "tensor"))
+        if key in seen:
+            detail = f"the edge {source!r} -> {target!r} is given twice"
+            yield Fault("duplicate_edge", detail, f"/edges/{index}")
+        seen.add(key)
+        if source in names and target in names:
+            graph[target].add(source)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        path = " -> ".join(error.args[1])
+        yield Fault("cycle", f"the layers form a cycle: {path}; a profile is acyclic", "/edges")
+
+
+def _layer_list_faults(names: Any, known: set[str], pointer: str) -> Iterator[Fault]:
+    if not isinstance(names, list | tuple):
+        return
+    for index, name in enumerate(names):
+        yield from unknown_reference(name, known, f"{pointer}/{index}", "layer")
+        if name in names[:index]:
+            yield Fault("duplicate_id", f"layer {name!r} is named twice", f"{pointer}/{index}")
+
+
+def _link_faults(links: Any, devices: list[Any]) -> Iterator[Fault]:
+    names = {name for device in devices if isinstance(name := member(device, "id"), str)}
+    for index, pair in enumerate(members(links, "pairs")):
+        ends = members(pair, "devices")
+        pointer = f"/links/pairs/{index}/devices"
+        for end, name in enumerate(ends):
+            yield from unknown_reference(name, names, f"{pointer}/{end}", "device")
+        if len(ends) == 2 and ends[0] == ends[1]:
+            yield Fault("self_link", f"device {ends[0]!r} needs no link to itself", pointer)
+    for level, place in (("between_hosts", "host"), ("between_racks", "rack")):
+        places = {member(device, place) or f"{place}0" for device in devices}
+        if len(places) > 1 and member(links, level) is None and not members(links, "pairs"):
+            detail = f"the devices are on {len(places)} {place}s: say how those are joined"
+            yield Fault("missing_link", detail, f"/links/{level}")
+
+
+def _pinned_device_faults(raw: Any) -> Iterable[Fault]:
+    devices = {member(device, "id") for device in members(member(raw, "cluster"), "devices")}
+    faults: list[Fault] = []
+    for index, pin in enumerate(members(member(raw, "profile"), "pins")):
+        pointer = f"/profile/pins/{index}/device"
+        faults += unknown_reference(member(pin, "device"), devices, pointer, "device")
+    return faults
