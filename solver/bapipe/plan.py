@@ -39,7 +39,8 @@ class Schedule(Document):
     """The order of operations of each device: strings such as `2F0`, that is stage, kind, micro-batch.
 
     Kinds: F forward, B backward, I input gradient, W weight gradient, R recompute. `orders` follow the
-    cluster's devices; a device without work has an empty order. `all_reduce` says whether gradients are reduced while the backward runs.
+    cluster's devices; a device without work has an empty order. `all_reduce` says whether gradients are
+    reduced while the backward runs.
     """
 
     name: ScheduleName | Literal["custom"]

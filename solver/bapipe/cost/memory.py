@@ -1,0 +1,80 @@
+"""Bytes on a device: what stays for the whole step, what every micro-batch in flight keeps, and buffers.
+
+Peak bytes of a stage with K micro-batches in flight of M (`peak_bytes`):
+
+    static + K · stash + received activations + received gradients + sent activations + sent gradients + work space
+
+static = parameters, gradients, master weights and optimizer state. How many are in flight follows from the device's order of
+operations alone, so a plan fits, or does not, whatever the speed of the devices turns out to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bapipe.problem import Layer, PlanRequest
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes of one stage. Those named per micro-batch are for one micro-batch of the plan's size."""
+
+    static_bytes: float
+    stash_bytes_per_microbatch: float
+    input_bytes_per_microbatch: float
+    output_bytes_per_microbatch: float
+    workspace_bytes: float
+
+
+def static_bytes(request: PlanRequest, layer: Layer) -> float:
+    """Bytes that a layer holds for the whole step; in inference only its parameters."""
+    if request.task == "inference":
+        return float(layer.parameter_bytes)
+    gradients = layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
+    parameters = layer.parameter_bytes / request.profile.bytes_per_parameter
+    optimizer = parameters * request.optimizer_bytes_per_parameter
+    return layer.parameter_bytes + gradients + layer.master_weight_bytes + optimizer
+
+
+def stash_bytes_per_sample(request: PlanRequest, layer: Layer) -> float:
+    """Bytes that a layer keeps per sample from its forward for its backward; none in inference."""
+    if request.task == "inference":
+        return 0.0
+    stash = layer.stash_bytes_per_sample
+    return layer.output_bytes_per_sample if stash is None else stash
+
+
+def num_buffers(policy: Literal["all", "in_flight"], in_flight: int, num_microbatches: int) -> tuple[int, int]:
+    """(received activations, every other kind of message) for which a stage holds a buffer.
+
+    `all`: one a micro-batch, as torch allocates. `in_flight`: a received activation is kept until its backward ends, and the
+    next one may arrive meanwhile; of the others one is in use while the next is on its way.
+    """
+    if policy == "all":
+        return num_microbatches, num_microbatches
+    return min(num_microbatches, in_flight + 1), min(num_microbatches, 2)
+
+
+def peak_bytes(
+    stage: StageMemory,
+    in_flight: int,
+    num_microbatches: int,
+    policy: Literal["all", "in_flight"],
+    *,
+    training: bool = True,
+) -> float:
+    """Most bytes that the stage occupies at once, without the device's reserve.
+
+    A stage receives and sends activations over its input and output cuts, and in training their gradients back.
+    """
+    received, others = num_buffers(policy, in_flight, num_microbatches)
+    activations = received * stage.input_bytes_per_microbatch + others * stage.output_bytes_per_microbatch
+    gradients = others * (stage.input_bytes_per_microbatch + stage.output_bytes_per_microbatch)
+    return (
+        stage.static_bytes
+        + in_flight * stage.stash_bytes_per_microbatch
+        + activations
+        + (gradients if training else 0.0)
+        + stage.workspace_bytes
+    )
