@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import pairwise
 
 from bapipe.problem import Edge, ModelProfile
 
@@ -31,7 +31,6 @@ class Graph:
     tensors: tuple[Tensor, ...]
 
 
-@lru_cache(maxsize=8)
 def graph_of(profile: ModelProfile) -> Graph:
     """The DAG of `profile`; its validation has ruled out cycles and dangling edges."""
     edges = _edges(profile)
@@ -54,7 +53,7 @@ def _edges(profile: ModelProfile) -> tuple[Edge, ...]:
     if profile.edges is not None:
         return profile.edges
     names = [layer.id for layer in profile.layers]
-    return tuple(Edge(source=a, target=b) for a, b in zip(names, names[1:], strict=False))
+    return tuple(Edge(source=a, target=b) for a, b in pairwise(names))
 
 
 def _smallest_index_first(targets: list[set[int]]) -> list[int]:

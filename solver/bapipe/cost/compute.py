@@ -24,8 +24,8 @@ def layer_seconds(
 ) -> LayerSeconds:
     """Seconds of every layer for one micro-batch on `kind`.
 
-    Times measured on `kind` are used as they are. Where there are none, times of kind `reference` are taken unchanged, or
-    scaled by roofline from `measured_on`. A layer without times takes none.
+    Times measured on `kind` are used as they are. Where there are none, times of kind `reference` are taken unchanged,
+    or scaled by roofline from `measured_on`. A layer without times takes none.
     """
     pairs = [_pair(layer, kind, microbatch_size, measured_on) for layer in profile.layers]
     return LayerSeconds(tuple(f for f, _ in pairs), tuple(b for _, b in pairs))
@@ -34,8 +34,8 @@ def layer_seconds(
 def at_microbatch(points: tuple[LayerTime, ...], size: int, overhead_s: float) -> tuple[float, float]:
     """(forward, backward) seconds at micro-batch `size` from measured points.
 
-    One point (b0, t0): t(b) = o + (t0 - o)·b/b0 with launch overhead o. Several: affine between neighbours, and beyond the
-    ends along the nearest segment, never below zero.
+    One point (b0, t0): t(b) = o + (t0 - o)·b/b0 with launch overhead o. Several: affine between neighbours, and beyond
+    the ends along the nearest segment, never below zero.
     """
     ordered = sorted(points, key=lambda point: point.microbatch_size)
     return (

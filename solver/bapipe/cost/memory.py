@@ -4,27 +4,33 @@ Peak bytes of a stage with K micro-batches in flight of M (`peak_bytes`):
 
     static + K · stash + received activations + received gradients + sent activations + sent gradients + work space
 
-static = parameters, gradients, master weights and optimizer state. How many are in flight follows from the device's order of
-operations alone, so a plan fits, or does not, whatever the speed of the devices turns out to be.
+static = parameters, gradients, master weights and optimizer state. How many are in flight follows from the device's
+order of operations alone, so a plan fits, or does not, whatever the speed of the devices turns out to be.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bapipe.problem import Layer, PlanRequest
 
+A = TypeVar("A", float, NDArray[np.float64])
+"""Bytes of one stage, or of many at once."""
+
 
 @dataclass(frozen=True)
-class StageMemory:
-    """Bytes of one stage. Those named per micro-batch are for one micro-batch of the plan's size."""
+class StageMemory(Generic[A]):
+    """Bytes of a stage. Those named per micro-batch are for one micro-batch of the plan's size."""
 
-    static_bytes: float
-    stash_bytes_per_microbatch: float
-    input_bytes_per_microbatch: float
-    output_bytes_per_microbatch: float
-    workspace_bytes: float
+    static_bytes: A
+    stash_bytes_per_microbatch: A
+    input_bytes_per_microbatch: A
+    output_bytes_per_microbatch: A
+    workspace_bytes: A
 
 
 def static_bytes(request: PlanRequest, layer: Layer) -> float:
@@ -35,6 +41,14 @@ def static_bytes(request: PlanRequest, layer: Layer) -> float:
     parameters = layer.parameter_bytes / request.profile.bytes_per_parameter
     optimizer = parameters * request.optimizer_bytes_per_parameter
     return layer.parameter_bytes + gradients + layer.master_weight_bytes + optimizer
+
+
+def optimizer_traffic_bytes(request: PlanRequest, layer: Layer) -> float:
+    """Bytes that an optimizer step moves: state and weights are read and written, gradients read."""
+    if request.task == "inference":
+        return 0.0
+    gradients = layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
+    return 2 * static_bytes(request, layer) - gradients
 
 
 def stash_bytes_per_sample(request: PlanRequest, layer: Layer) -> float:
@@ -48,8 +62,8 @@ def stash_bytes_per_sample(request: PlanRequest, layer: Layer) -> float:
 def num_buffers(policy: Literal["all", "in_flight"], in_flight: int, num_microbatches: int) -> tuple[int, int]:
     """(received activations, every other kind of message) for which a stage holds a buffer.
 
-    `all`: one a micro-batch, as torch allocates. `in_flight`: a received activation is kept until its backward ends, and the
-    next one may arrive meanwhile; of the others one is in use while the next is on its way.
+    `all`: one a micro-batch, as torch allocates. `in_flight`: a received activation is kept until its backward ends, and
+    the next one may arrive meanwhile; of the others one is in use while the next is on its way.
     """
     if policy == "all":
         return num_microbatches, num_microbatches
@@ -57,24 +71,19 @@ def num_buffers(policy: Literal["all", "in_flight"], in_flight: int, num_microba
 
 
 def peak_bytes(
-    stage: StageMemory,
+    stage: StageMemory[A],
     in_flight: int,
     num_microbatches: int,
     policy: Literal["all", "in_flight"],
     *,
     training: bool = True,
-) -> float:
+) -> A:
     """Most bytes that the stage occupies at once, without the device's reserve.
 
     A stage receives and sends activations over its input and output cuts, and in training their gradients back.
     """
     received, others = num_buffers(policy, in_flight, num_microbatches)
     activations = received * stage.input_bytes_per_microbatch + others * stage.output_bytes_per_microbatch
-    gradients = others * (stage.input_bytes_per_microbatch + stage.output_bytes_per_microbatch)
-    return (
-        stage.static_bytes
-        + in_flight * stage.stash_bytes_per_microbatch
-        + activations
-        + (gradients if training else 0.0)
-        + stage.workspace_bytes
-    )
+    gradients = others * training * (stage.input_bytes_per_microbatch + stage.output_bytes_per_microbatch)
+    stash = in_flight * stage.stash_bytes_per_microbatch
+    return stage.static_bytes + stash + activations + gradients + stage.workspace_bytes

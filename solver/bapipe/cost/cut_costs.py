@@ -1,0 +1,135 @@
+"""What every stage costs, as arrays over the cuts of a model: a stage between two cuts is a difference of their entries.
+
+This is what the formulations optimise over. The simulator prices a finished plan layer by layer on its own
+(`cost/pipeline.py`), and each plan is judged by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bapipe.cost import memory
+from bapipe.cost.compute import layer_seconds
+from bapipe.cost.transfer import link_between, transfer_s
+from bapipe.cuts import CutSpace
+from bapipe.problem import DeviceKind, PlanRequest
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class CutCosts:
+    """Prefix sums over cuts at one micro-batch size; seconds and bytes of one micro-batch.
+
+    `transfer_s[p]`: [cuts] one way over the boundary behind device p. `limit_bytes[p]`: what device p can hold, its reserve
+    taken off, or infinity. `workspace_bytes`: per position of the topological order.
+    """
+
+    space: CutSpace
+    training: bool
+    receive_buffers: Literal["all", "in_flight"]
+    forward_s: Array
+    backward_s: Array
+    optimizer_s: Array
+    static_bytes: Array
+    stash_bytes: Array
+    crossing_bytes: Array
+    workspace_bytes: Array
+    transfer_s: tuple[Array, ...]
+    limit_bytes: tuple[float, ...]
+
+    @property
+    def work_s(self) -> Array:
+        """[cuts] forward and backward seconds of the layers inside."""
+        return self.forward_s + self.backward_s
+
+    @property
+    def directions(self) -> int:
+        """How often a tensor crosses a cut: forward, and in training its gradient back."""
+        return 2 if self.training else 1
+
+    @property
+    def uniform(self) -> bool:
+        """Whether a stage costs the same wherever it stands: equal links between neighbours, equal memory."""
+        first = self.transfer_s[0] if self.transfer_s else None
+        links = all(first is boundary or np.array_equal(first, boundary) for boundary in self.transfer_s)
+        return links and len(set(self.limit_bytes)) == 1
+
+    def memory_bytes(self, inner: Indices, outer: Indices, in_flight: int, num_microbatches: int) -> Array:
+        """[inner, outer] peak bytes of the stage between two cuts, without the device's reserve."""
+        rows, columns = inner[:, None], outer[None, :]
+        stage = memory.StageMemory(
+            static_bytes=self.static_bytes[columns] - self.static_bytes[rows],
+            stash_bytes_per_microbatch=self.stash_bytes[columns] - self.stash_bytes[rows],
+            input_bytes_per_microbatch=self.crossing_bytes[rows],
+            output_bytes_per_microbatch=self.crossing_bytes[columns],
+            workspace_bytes=self._workspace(inner, outer),
+        )
+        return memory.peak_bytes(stage, in_flight, num_microbatches, self.receive_buffers, training=self.training)
+
+    def _workspace(self, inner: Indices, outer: Indices) -> Array:
+        largest = np.zeros((len(inner), len(outer)))
+        for position in np.flatnonzero(self.workspace_bytes):
+            held = ~self.space.members[inner, position][:, None] & self.space.members[outer, position][None, :]
+            np.maximum(largest, held * self.workspace_bytes[position], out=largest)
+        return largest
+
+
+def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> CutCosts:
+    """The costs of `request` on its devices in their order, which are of one kind and speed."""
+    profile, devices = request.profile, request.cluster.devices
+    kinds = {kind.name: kind for kind in request.cluster.kinds}
+    kind, speed = kinds[devices[0].kind], devices[0].speed
+    seconds = layer_seconds(profile, kind, microbatch_size, kinds.get(request.measured_on or ""))
+    training = request.task == "training"
+    crossing = space.crossing_bytes_per_sample * microbatch_size
+
+    def over(per_layer: Callable[..., float]) -> Array:
+        return space.prefix_sums(np.array([per_layer(layer) for layer in profile.layers], dtype=float))
+
+    return CutCosts(
+        space=space,
+        training=training,
+        receive_buffers=request.cluster.receive_buffers,
+        forward_s=space.prefix_sums(np.array(seconds.forward_s)) / speed,
+        backward_s=space.prefix_sums(np.array(seconds.backward_s)) / speed * training,
+        optimizer_s=over(lambda layer: memory.optimizer_traffic_bytes(request, layer)) / _memory_rate(kind),
+        static_bytes=over(lambda layer: memory.static_bytes(request, layer)),
+        stash_bytes=over(lambda layer: memory.stash_bytes_per_sample(request, layer)) * microbatch_size,
+        crossing_bytes=crossing,
+        workspace_bytes=np.array([float(profile.layers[i].workspace_bytes) for i in space.graph.layers]),
+        transfer_s=_transfers(request, crossing),
+        limit_bytes=tuple(memory_limit(request, position) for position in range(len(devices))),
+    )
+
+
+def memory_limit(request: PlanRequest, position: int) -> float:
+    """Bytes that a plan may use on the device at `position`: its memory without the kind's reserve; infinity: no limit."""
+    device = request.cluster.devices[position]
+    kind = next(kind for kind in request.cluster.kinds if kind.name == device.kind)
+    total = kind.memory_bytes if device.memory_bytes is None else device.memory_bytes
+    return float("inf") if total is None else float(total - kind.reserved_bytes)
+
+
+def _memory_rate(kind: DeviceKind) -> float:
+    return kind.memory_bandwidth_bytes_per_s or float("inf")
+
+
+def _transfers(request: PlanRequest, crossing: Array) -> tuple[Array, ...]:
+    devices = request.cluster.devices
+    known: dict[tuple[float | None, float], Array] = {}
+    boundaries = []
+    for source, target in pairwise(devices):
+        link = link_between(request.cluster, source, target)
+        key = (link.bandwidth_bytes_per_s, link.latency_s)
+        if key not in known:
+            known[key] = np.array([transfer_s(link, size) for size in crossing])
+        boundaries.append(known[key])
+    return tuple(boundaries)

@@ -1,0 +1,78 @@
+"""What a formulation is asked and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from bapipe.cost.cut_costs import Array, CutCosts, Indices
+from bapipe.problem import Communication, ScheduleName
+from bapipe.schedules import in_flight
+
+TOLERANCE = 1e-9
+"""Relative: two objectives closer than this are equal, and a proof is one to within it."""
+
+Stop = Callable[[], bool]
+
+
+class OutOfTimeError(Exception):
+    """Raised inside a formulation when it must stop; what it has found is kept."""
+
+
+@dataclass(frozen=True)
+class PartitionProblem:
+    """Split a model into `num_stages` stages, stage s on the device at position s, under one schedule."""
+
+    costs: CutCosts
+    schedule: ScheduleName
+    num_microbatches: int
+    num_stages: int
+    communication: Communication
+
+    def in_flight(self, from_back: int) -> int:
+        """Micro-batches in flight at most on the stage with so many stages behind it."""
+        stage = self.num_stages - 1 - from_back
+        return in_flight(
+            self.schedule, stage, self.num_stages, self.num_microbatches, training=self.costs.training
+        )
+
+    def memory_bytes(self, inner: Indices, outer: Indices, from_back: int) -> Array:
+        """[inner, outer] peak bytes of a stage, its device's reserve not counted."""
+        return self.costs.memory_bytes(inner, outer, self.in_flight(from_back), self.num_microbatches)
+
+    def fits(self, inner: Indices, outer: Indices, from_back: int) -> np.ndarray:
+        """[inner, outer] whether a stage fits its device."""
+        limit = self.costs.limit_bytes[self.num_stages - 1 - from_back]
+        if np.isinf(limit):
+            return np.ones((1, 1), dtype=np.bool_)
+        return self.memory_bytes(inner, outer, from_back) <= limit
+
+    def boundary_s(self, position: int) -> Array:
+        """[cuts] one-way transfer seconds over the boundary behind the device at `position`; zeros at the ends."""
+        if 0 <= position < self.num_stages - 1:
+            return self.costs.transfer_s[position]
+        return np.zeros(self.costs.space.size)
+
+
+@dataclass(frozen=True)
+class PartitionResult:
+    """Cuts c_1 … c_S, and the objective in seconds that they reach."""
+
+    cuts: tuple[int, ...]
+    value_s: float
+
+
+class Formulation(Protocol):
+    """A way to find the partition with the least largest stage load."""
+
+    name: str
+
+    def solve(self, problem: PartitionProblem, stop: Stop) -> PartitionResult | None:
+        """The optimum, or None where nothing fits.
+
+        Raises:
+            OutOfTimeError: when `stop()` turned true first.
+        """

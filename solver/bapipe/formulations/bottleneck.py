@@ -1,0 +1,101 @@
+"""The partition whose most loaded stage is least loaded, within memory: a planning model of a saturated pipeline.
+
+Load of a stage, per micro-batch: compute (`none`), the larger of compute and all its transfers (`overlap`), or their sum
+(`serial`); a tensor crosses a cut forward, and in training its gradient crosses back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bapipe.cost.cut_costs import Array, Indices
+from bapipe.formulations.base import PartitionProblem, PartitionResult, Stop
+from bapipe.formulations.dynamic_program import MinMax, StageValue, first_solution
+
+SLACK = 1e-12
+"""Relative slack when an optimum is used as a limit, for sums taken in another order."""
+
+COARSE = 400
+"""A chain of many more cuts is first solved over about so many of them, for an upper bound."""
+
+
+@dataclass(frozen=True)
+class StageLoads:
+    """Loads and memory of the stages of `problem`, as the values of the recursion from the back."""
+
+    problem: PartitionProblem
+    budget_s: float = float("inf")
+
+    def load_s(self, inner: Indices, outer: Indices, from_back: int) -> Array:
+        """[inner, outer] load; infinity over the budget, or where the stage does not fit its device."""
+        problem, work = self.problem, self.problem.costs.work_s
+        load = np.asarray(work[outer][None, :] - work[inner][:, None])
+        if problem.communication != "none":
+            position = problem.num_stages - 1 - from_back
+            before, behind = self.traffic_s(position - 1)[inner], self.traffic_s(position)[outer]
+            traffic = before[:, None] + behind[None, :]
+            load = load + traffic if problem.communication == "serial" else np.maximum(load, traffic)
+        allowed = problem.fits(inner, outer, from_back) & (load <= self.budget_s)
+        return np.where(allowed, load, np.inf)
+
+    def memory_bytes(self, inner: Indices, outer: Indices, from_back: int) -> Array:
+        """[inner, outer] peak bytes; infinity where `load_s` is."""
+        allowed = self.load_s(inner, outer, from_back) < np.inf
+        return np.where(allowed, self.problem.memory_bytes(inner, outer, from_back), np.inf)
+
+    def traffic_s(self, position: int) -> Array:
+        """[cuts] seconds of all that crosses the boundary behind a device for one micro-batch."""
+        return self.problem.boundary_s(position) * self.problem.costs.directions
+
+    def toll_s(self) -> Array:
+        """[cuts] least that a cut adds to the load of the stages on either side of it, wherever it is."""
+        boundaries = range(self.problem.num_stages - 1)
+        if self.problem.communication != "serial" or not boundaries:
+            return np.zeros(self.problem.costs.space.size)
+        return np.min([self.traffic_s(position) for position in boundaries], axis=0)
+
+
+@dataclass(frozen=True)
+class DynamicProgram:
+    """The bottleneck optimum by dynamic programming; of several, least peak memory, then the first cuts."""
+
+    name: str = "dp"
+
+    def solve(self, problem: PartitionProblem, stop: Stop) -> PartitionResult | None:
+        """The optimum with exactly `problem.num_stages` stages, or None where nothing fits."""
+        value_s = self._least_load_s(problem, stop)
+        if value_s is None:
+            return None
+        loads = StageLoads(problem, value_s * (1 + SLACK))
+        recursion = _recursion(loads, loads.memory_bytes, np.arange(problem.costs.space.size), stop)
+        tables = recursion.tables(problem.num_stages, "back")
+        target = tables[-1][0] * (1 + SLACK)
+        return PartitionResult(first_solution(recursion, tables, target), value_s)
+
+    def _least_load_s(self, problem: PartitionProblem, stop: Stop) -> float | None:
+        best = float("inf")
+        for usable in _refinements(problem):
+            loads = StageLoads(problem, best * (1 + SLACK))
+            tables = _recursion(loads, loads.load_s, usable, stop).tables(problem.num_stages, "back")
+            best = min(best, float(tables[-1][0]))
+        return None if np.isinf(best) else best
+
+
+def _refinements(problem: PartitionProblem) -> list[Indices]:
+    """Ever larger choices of cuts, the last one all: each optimum is the budget of the next."""
+    space = problem.costs.space
+    chain = space.chain[space.chain >= 0]
+    steps = []
+    if len(chain) > 2 * COARSE:
+        spread = np.linspace(0, len(chain) - 1, COARSE).astype(int)
+        steps.append(chain[spread])
+    if len(chain) < space.size:
+        steps.append(chain)
+    return [*steps, np.arange(space.size)]
+
+
+def _recursion(loads: StageLoads, value: StageValue, usable: Indices, stop: Stop) -> MinMax:
+    costs = loads.problem.costs
+    return MinMax(costs.space, value, costs.work_s, loads.toll_s(), usable, stop, loads.budget_s)
