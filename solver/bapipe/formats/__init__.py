@@ -1,0 +1,109 @@
+"""Profiles, clusters and plans from files: each import format in a file of its own, found by its content.
+
+>>> profile = load_profile("vgg16.graph.txt", profile_batch=128)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bapipe.errors import Fault, FormatError, InvalidInputError
+from bapipe.faults import parse, parse_json, unknown_reference
+from bapipe.formats.native import looks_like_json, profile_from, read_native, to_json
+from bapipe.formats.pipedream import looks_like_pipedream, read_pipedream
+from bapipe.formats.reading import decode, read_text
+from bapipe.plan import Plan
+from bapipe.problem import Cluster, ModelProfile
+
+__all__ = ["FORMATS", "load_cluster", "load_plan", "load_profile", "parse_profile", "to_json"]
+
+FORMATS = {
+    "json": "BaPipe's own JSON",
+    "pipedream": "PipeDream graph.txt",
+}
+"""Names of the profile formats, as `format` takes them, and what they are."""
+
+MAX_NAME_LENGTH = 200
+
+
+def load_profile(
+    source: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    format: str | None = None,  # noqa: A002  the word that every caller knows
+    profile_batch: int | None = None,
+) -> ModelProfile:
+    """The profile in a file, in text, or in plain JSON values.
+
+    A `str` that holds a line break or starts a JSON object is the text itself, any other is a path. `format` forces one
+    of `FORMATS`; without it the content tells. `profile_batch` is the mini-batch a PipeDream file was measured with.
+
+    Raises:
+        FormatError: the file cannot be read, is of no known format, or breaks the rules of its own.
+        InvalidInputError: with every fault of the profile; `missing_profile_batch`.
+    """
+    if isinstance(source, Mapping):
+        return profile_from(dict(source))
+    if isinstance(source, str) and _is_text(source):
+        return parse_profile(source, format=format, profile_batch=profile_batch)
+    name = Path(source).name.removesuffix(".txt").removesuffix(".graph")
+    return parse_profile(read_text(source), format=format, profile_batch=profile_batch, name=name)
+
+
+def parse_profile(
+    text: str | bytes,
+    *,
+    format: str | None = None,  # noqa: A002  as in load_profile
+    profile_batch: int | None = None,
+    name: str = "profile",
+) -> ModelProfile:
+    """The profile in `text`; `name` is for formats that do not name the model. Otherwise as `load_profile`."""
+    text = decode(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, "the text")
+    form = format if format is not None else _form_of(text)
+    faults = unknown_reference(form, FORMATS, "/format", "format")
+    if faults:
+        raise FormatError([Fault("unknown_format", f"{faults[0].detail}; {_known()}", "/format")])
+    if form == "json":
+        return read_native(text)
+    if profile_batch is None:
+        detail = "a PipeDream file does not say how many samples its times are for: give profile_batch"
+        raise InvalidInputError([Fault("missing_profile_batch", detail, "/profile_batch")])
+    return read_pipedream(text, profile_batch, name[:MAX_NAME_LENGTH] or "profile")
+
+
+def load_cluster(path: str | os.PathLike[str]) -> Cluster:
+    """The cluster in a JSON file.
+
+    Raises:
+        FormatError: the file cannot be read.
+        InvalidInputError: with every fault of the cluster.
+    """
+    return parse(Cluster, parse_json(read_text(path)))
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a JSON file.
+
+    Raises:
+        FormatError: the file cannot be read.
+        InvalidInputError: with every fault of the plan.
+    """
+    return parse(Plan, parse_json(read_text(path)))
+
+
+def _is_text(source: str) -> bool:
+    return "\n" in source or source.lstrip().startswith("{")
+
+
+def _form_of(text: str) -> str:
+    if looks_like_json(text):
+        return "json"
+    if looks_like_pipedream(text):
+        return "pipedream"
+    raise FormatError([Fault("unknown_format", f"this is of no known format; {_known()}")])
+
+
+def _known() -> str:
+    return "known formats: " + ", ".join(f"{name} ({what})" for name, what in FORMATS.items())
