@@ -1,0 +1,65 @@
+"""The time from step to step when a plan is repeated."""
+
+from __future__ import annotations
+
+from bapipe.cost.pipeline import PipelineCost
+from bapipe.replay import AllReduce, Timeline, replay
+
+LONGEST_TRANSIENT = 64
+"""Steps replayed in search of the steady repetition; one or two are enough unless optimizer steps dominate."""
+
+
+def period_s(cost: PipelineCost, first: Timeline, num_microbatches: int, all_reduce: AllReduce) -> float:
+    """Seconds from step to step in steady repetition, where `first` is the first step.
+
+    A device starts its next step once its own weights are updated. In inference nothing flows back, so every device and
+    link direction repeats at its own pace and the slowest sets the rate. In training everything waits for everything
+    else: the steps soon differ by one shift.
+    """
+    if not cost.training:
+        return _slowest_s(cost, first, num_microbatches)
+    if len(cost.stages) == 1 and not cost.stages[0].buckets:
+        return first.step_time_s
+    shift_s = _immediate_shift_s(first)
+    return _replayed_shift_s(cost, first, num_microbatches, all_reduce) if shift_s is None else shift_s
+
+
+def _slowest_s(cost: PipelineCost, timeline: Timeline, num_microbatches: int) -> float:
+    devices = [track.compute_s for track in timeline.tracks]
+    links = [boundary.forward_s * num_microbatches for boundary in cost.boundaries]
+    return max(devices + links)
+
+
+def _immediate_shift_s(first: Timeline) -> float | None:
+    """The shift between the first two steps, if the second is the first one shifted; else None.
+
+    It is when the first stage ends its step at λ on all its devices, and no other device is still updating its weights
+    at λ + its own first start: then the second step meets the state of the first.
+    """
+    shift_s = max(track.optimizer_end_s for track in first.tracks if track.stage == 0)
+    for track in first.tracks:
+        if track.stage == 0 and track.optimizer_end_s < shift_s:
+            return None
+        if track.stage > 0 and track.optimizer_end_s > shift_s + track.starts_s[0]:
+            return None
+    return shift_s
+
+
+def _replayed_shift_s(cost: PipelineCost, first: Timeline, num_microbatches: int, all_reduce: AllReduce) -> float:
+    """Replays steps until the ends of all devices have moved by one amount since an earlier step.
+
+    From there on everything repeats, so that amount over the steps between is the period. (After `LONGEST_TRANSIENT`
+    steps without such a recurrence: the mean over all of them.)
+    """
+    orders = [track.order for track in first.tracks]
+    ends = [first.busy.device_s]
+    timeline = first
+    for _ in range(LONGEST_TRANSIENT):
+        timeline = replay(cost, orders, num_microbatches, all_reduce=all_reduce, busy=timeline.busy)
+        now = timeline.busy.device_s
+        for steps, before in enumerate(reversed(ends), start=1):
+            growth = [after - earlier for after, earlier in zip(now, before, strict=True)]
+            if max(growth) - min(growth) <= 1e-12 * max(now):
+                return max(growth) / steps
+        ends.append(now)
+    return (max(ends[-1]) - max(ends[0])) / LONGEST_TRANSIENT

@@ -1,0 +1,103 @@
+"""Does a plan hold together? Layers once, edges forwards, devices that exist, an order each, the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from bapipe.errors import Fault
+from bapipe.faults import unknown_reference
+from bapipe.plan import Plan, Schedule
+from bapipe.problem import ModelProfile
+
+
+def structure_faults(plan: Plan) -> list[Fault]:
+    """Every fault without which the plan can be costed and replayed, with pointers into the plan."""
+    return [*_layer_faults(plan), *_edge_faults(plan), *_device_faults(plan), *_schedule_faults(plan)]
+
+
+def stage_by_layer(plan: Plan) -> dict[str, int]:
+    """The stage that has each layer; the first where several claim it."""
+    stages: dict[str, int] = {}
+    for s, stage in enumerate(plan.stages):
+        for layer in stage.layers:
+            stages.setdefault(layer, s)
+    return stages
+
+
+def _layer_faults(plan: Plan) -> Iterator[Fault]:
+    known = {layer.id for layer in plan.request.profile.layers}
+    first: dict[str, int] = {}
+    for s, stage in enumerate(plan.stages):
+        if stage.index != s:
+            yield Fault("wrong_index", f"stage {stage.index} is item {s}; number stages from 0", f"/stages/{s}/index")
+        for k, layer in enumerate(stage.layers):
+            pointer = f"/stages/{s}/layers/{k}"
+            yield from unknown_reference(layer, known, pointer, "layer")
+            if layer in first:
+                yield Fault("duplicate_layer", f"layer {layer!r} is already in stage {first[layer]}", pointer)
+            first.setdefault(layer, s)
+    for layer in plan.request.profile.layers:
+        if layer.id not in first:
+            yield Fault("missing_layer", f"no stage has layer {layer.id!r}; every layer is in one", "/stages")
+
+
+def _edge_faults(plan: Plan) -> Iterator[Fault]:
+    stages = stage_by_layer(plan)
+    for source, target in _edges(plan.request.profile):
+        if source in stages and target in stages and stages[source] > stages[target]:
+            stage = stages[target]
+            pointer = f"/stages/{stage}/layers/{plan.stages[stage].layers.index(target)}"
+            detail = f"{target!r} in stage {stage} reads {source!r} of the later stage {stages[source]}"
+            yield Fault("backward_edge", f"{detail}; data only moves to later stages", pointer)
+
+
+def _edges(profile: ModelProfile) -> Iterator[tuple[str, str]]:
+    if profile.edges is not None:
+        return ((edge.source, edge.target) for edge in profile.edges)
+    return pairwise(layer.id for layer in profile.layers)
+
+
+def _device_faults(plan: Plan) -> Iterator[Fault]:
+    known = [device.id for device in plan.request.cluster.devices]
+    first: dict[str, int] = {}
+    for s, stage in enumerate(plan.stages):
+        for k, device in enumerate(stage.devices):
+            pointer = f"/stages/{s}/devices/{k}"
+            yield from unknown_reference(device, known, pointer, "device")
+            if first.get(device) == s:
+                yield Fault("duplicate_device", f"stage {s} names device {device!r} twice", pointer)
+            elif device in first:
+                detail = f"device {device!r} already has stage {first[device]}; one stage a device can be simulated"
+                yield Fault("unsupported", detail, pointer)
+            first.setdefault(device, s)
+        if len(stage.devices) > 1 and len(plan.stages) > 1:
+            detail = (
+                f"stage {s} has {len(stage.devices)} devices; only the one stage of data parallelism can have several"
+            )
+            yield Fault("unsupported", detail, f"/stages/{s}/devices")
+        if stage.recomputed_layers:
+            detail = f"stage {s} recomputes layers, which cannot be simulated yet; leave the list empty"
+            yield Fault("unsupported", detail, f"/stages/{s}/recomputed_layers")
+
+
+def _schedule_faults(plan: Plan) -> Iterator[Fault]:
+    schedule = plan.schedule
+    if schedule is None or not plan.stages:
+        yield Fault("nothing_to_execute", f"the plan is {plan.status}: it has no stages and schedule", "/stages")
+        return
+    yield from _batch_faults(plan, schedule)
+    devices = len(plan.request.cluster.devices)
+    if len(schedule.orders) != devices:
+        detail = f"{len(schedule.orders)} orders for {devices} devices; give one each, empty for a device without work"
+        yield Fault("wrong_length", detail, "/schedule/orders")
+
+
+def _batch_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
+    samples = schedule.num_microbatches * schedule.microbatch_size
+    if samples != plan.request.batch_size:
+        detail = (
+            f"{schedule.num_microbatches} micro-batches of {schedule.microbatch_size} samples are {samples}, "
+            f"and the mini-batch has {plan.request.batch_size}"
+        )
+        yield Fault("batch_mismatch", detail, "/schedule/num_microbatches")
