@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,6 +21,9 @@ MAX_BYTES = 1e18
 MAX_SECONDS = 1e9
 MAX_COUNT = 10**9
 MAX_JSON_DEPTH = 100
+MAX_HINTED_NAMES = 300
+MAX_FAULTS = 1000
+"""So many faults are listed of one input: a hostile one has millions, each of which costs time."""
 
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(strict=True, ge=0, le=int(MAX_BYTES))]
@@ -68,8 +72,8 @@ class Document(BaseModel):
         try:
             value = handler(data)
         except ValidationError as error:
-            details = [_detail(cls, line) for line in error.errors()]
-        crossed = cls.cross_field_faults(data if value is None else value)
+            details = [_detail(cls, line) for line in error.errors()[: MAX_FAULTS + 1]]
+        crossed = islice(cls.cross_field_faults(data if value is None else value), MAX_FAULTS + 1 - len(details))
         details += [
             InitErrorDetails(
                 type=PydanticCustomError(fault.code, "{detail}", {"detail": fault.detail}),
@@ -102,9 +106,10 @@ def parse_json(text: str | bytes) -> Any:
     """The JSON value in `text`; NaN and infinities are let through, for the field rules to name.
 
     Raises:
-        InvalidInputError: `not_json` when the text is no JSON, no UTF-8, or nested too deeply.
+        InvalidInputError: `not_json` when the text is no JSON, no Unicode, or nested too deeply.
     """
     try:
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = json.loads(text)
     except UnicodeDecodeError as error:
         raise InvalidInputError([Fault("not_json", f"not UTF-8: byte {error.start}")]) from None
@@ -114,15 +119,20 @@ def parse_json(text: str | bytes) -> Any:
         raise InvalidInputError([Fault("not_json", f"not JSON: {error}")]) from None
     if _deeper_than(value, MAX_JSON_DEPTH):
         raise InvalidInputError([_too_deep()])
+    if not _is_unicode(text, value):
+        raise InvalidInputError([Fault("not_json", "not Unicode: a string holds half of a surrogate pair")])
     return value
 
 
 def faults_of(error: ValidationError, pointer: str = "") -> list[Fault]:
-    """pydantic's error lines as faults, in the order of the input."""
-    return [
-        Fault(_code(line["type"]), _sentence(line), pointer + _pointer(line["loc"]))
-        for line in error.errors(include_url=False)
+    """pydantic's error lines as faults, in the order of the input; at most `MAX_FAULTS`, and one that says so."""
+    lines = error.errors(include_url=False)
+    faults = [
+        Fault(_code(line["type"]), _sentence(line), pointer + _pointer(line["loc"])) for line in lines[:MAX_FAULTS]
     ]
+    if len(lines) > MAX_FAULTS:
+        faults.append(Fault("too_many_faults", f"only the first {MAX_FAULTS} faults are listed", pointer))
+    return faults
 
 
 def member(item: Any, name: str) -> Any:
@@ -134,6 +144,22 @@ def members(item: Any, name: str) -> list[Any]:
     """Field `name` as a list; empty where it is absent or no list."""
     value = member(item, name)
     return list(value) if isinstance(value, list | tuple) else []
+
+
+def number(item: Any, name: str) -> float | None:
+    """Field `name` as a float; None where it is absent, no number, or out of a float's range."""
+    value = member(item, name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def names_of(items: Iterable[Any], key: str = "id") -> set[str]:
+    """The `key` of every item that has a string there."""
+    return {name for item in items if isinstance(name := member(item, key), str)}
 
 
 def duplicate_faults(items: list[Any], pointer: str, what: str, key: str = "id") -> list[Fault]:
@@ -151,12 +177,11 @@ def duplicate_faults(items: list[Any], pointer: str, what: str, key: str = "id")
     return faults
 
 
-def unknown_reference(name: Any, known: Iterable[str], pointer: str, what: str) -> list[Fault]:
+def unknown_reference(name: Any, known: Collection[str], pointer: str, what: str) -> list[Fault]:
     """A `dangling_reference` when `name` is a string that `known` does not hold."""
-    names = set(known)
-    if not isinstance(name, str) or name in names:
+    if not isinstance(name, str) or name in known:
         return []
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, known, n=1) if len(known) <= MAX_HINTED_NAMES else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return [Fault("dangling_reference", f"there is no {what} {name!r}{hint}", pointer)]
 
@@ -203,6 +228,17 @@ def _location(pointer: str) -> tuple[int | str, ...]:
 
 def _too_deep() -> Fault:
     return Fault("not_json", f"nested deeper than {MAX_JSON_DEPTH} levels; flatten the document")
+
+
+def _is_unicode(text: str, value: Any) -> bool:
+    """False when an escape such as \\ud800 made a string that no encoding can hold."""
+    if "\\ud" not in text.lower():
+        return True
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _deeper_than(value: Any, limit: int) -> bool:

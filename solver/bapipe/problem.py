@@ -26,6 +26,8 @@ from bapipe.faults import (
     duplicate_faults,
     member,
     members,
+    names_of,
+    number,
     unknown_reference,
 )
 
@@ -60,9 +62,10 @@ class LayerTime(Document):
         if split.count(None) == 1:
             detail = "give input_gradient_s and weight_gradient_s together, or neither"
             yield Fault("incomplete_split", detail)
-        whole = member(raw, "backward_s")
-        if all(isinstance(value, int | float) for value in [*split, whole]):
-            total = sum(split)
+        input_gradient_s, weight_gradient_s = number(raw, "input_gradient_s"), number(raw, "weight_gradient_s")
+        whole = number(raw, "backward_s")
+        if input_gradient_s is not None and weight_gradient_s is not None and whole is not None:
+            total = input_gradient_s + weight_gradient_s
             if abs(total - whole) > 1e-6 * max(total, whole):
                 detail = f"the split sums to {total:g} s where backward_s is {whole:g} s"
                 yield Fault("inconsistent_split", detail, "/backward_s")
@@ -113,10 +116,13 @@ class Layer(Document):
     @classmethod
     def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
         points = Counter(
-            (member(time, "device_kind"), member(time, "microbatch_size")) for time in members(raw, "times")
+            (kind, size)
+            for time in members(raw, "times")
+            if isinstance(kind := member(time, "device_kind"), str)
+            and isinstance(size := member(time, "microbatch_size"), int)
         )
         for (kind, size), count in points.items():
-            if count > 1 and kind is not None and size is not None:
+            if count > 1:
                 detail = f"{count} times for device kind {kind!r} at micro-batch size {size}; give one"
                 yield Fault("duplicate_time", detail, "/times")
 
@@ -175,7 +181,7 @@ class ModelProfile(Document):
     @classmethod
     def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
         layers = members(raw, "layers")
-        names = {name for layer in layers if isinstance(name := member(layer, "id"), str)}
+        names = names_of(layers)
         yield from duplicate_faults(layers, "/layers", "layer")
         yield from _edge_faults(members(raw, "edges"), names)
         for index, pin in enumerate(members(raw, "pins")):
@@ -271,7 +277,7 @@ class Cluster(Document):
         kinds, devices = members(raw, "kinds"), members(raw, "devices")
         yield from duplicate_faults(kinds, "/kinds", "device kind", key="name")
         yield from duplicate_faults(devices, "/devices", "device")
-        known = [name for kind in kinds if isinstance(name := member(kind, "name"), str)]
+        known = names_of(kinds, "name")
         for index, device in enumerate(devices):
             yield from unknown_reference(member(device, "kind"), known, f"/devices/{index}/kind", "device kind")
         yield from _link_faults(member(raw, "links"), devices)
@@ -325,13 +331,15 @@ class PlanRequest(Document):
 
 
 def _edge_faults(edges: list[Any], names: set[str]) -> Iterator[Fault]:
-    seen: set[tuple[Any, Any, Any]] = set()
+    seen: set[tuple[str, str, str]] = set()
     graph: dict[str, set[str]] = {name: set() for name in names}
     for index, edge in enumerate(edges):
         source, target = member(edge, "source"), member(edge, "target")
         for end, name in (("source", source), ("target", target)):
             yield from unknown_reference(name, names, f"/edges/{index}/{end}", "layer")
-        key = (source, target, member(edge, "tensor"))
+        if not isinstance(source, str) or not isinstance(target, str):
+            continue
+        key = (source, target, repr(member(edge, "tensor")))
         if key in seen:
             detail = f"the edge {source!r} -> {target!r} is given twice"
             yield Fault("duplicate_edge", detail, f"/edges/{index}")
@@ -348,14 +356,18 @@ def _edge_faults(edges: list[Any], names: set[str]) -> Iterator[Fault]:
 def _layer_list_faults(names: Any, known: set[str], pointer: str) -> Iterator[Fault]:
     if not isinstance(names, list | tuple):
         return
+    seen: set[str] = set()
     for index, name in enumerate(names):
+        if not isinstance(name, str):
+            continue
         yield from unknown_reference(name, known, f"{pointer}/{index}", "layer")
-        if name in names[:index]:
+        if name in seen:
             yield Fault("duplicate_id", f"layer {name!r} is named twice", f"{pointer}/{index}")
+        seen.add(name)
 
 
 def _link_faults(links: Any, devices: list[Any]) -> Iterator[Fault]:
-    names = {name for device in devices if isinstance(name := member(device, "id"), str)}
+    names = names_of(devices)
     for index, pair in enumerate(members(links, "pairs")):
         ends = members(pair, "devices")
         pointer = f"/links/pairs/{index}/devices"
@@ -364,14 +376,14 @@ def _link_faults(links: Any, devices: list[Any]) -> Iterator[Fault]:
         if len(ends) == 2 and ends[0] == ends[1]:
             yield Fault("self_link", f"device {ends[0]!r} needs no link to itself", pointer)
     for level, place in (("between_hosts", "host"), ("between_racks", "rack")):
-        places = {member(device, place) or f"{place}0" for device in devices}
+        places = {name if isinstance(name := member(device, place), str) else f"{place}0" for device in devices}
         if len(places) > 1 and member(links, level) is None and not members(links, "pairs"):
             detail = f"the devices are on {len(places)} {place}s: say how those are joined"
             yield Fault("missing_link", detail, f"/links/{level}")
 
 
 def _pinned_device_faults(raw: Any) -> Iterable[Fault]:
-    devices = {member(device, "id") for device in members(member(raw, "cluster"), "devices")}
+    devices = names_of(members(member(raw, "cluster"), "devices"))
     faults: list[Fault] = []
     for index, pin in enumerate(members(member(raw, "profile"), "pins")):
         pointer = f"/profile/pins/{index}/device"
