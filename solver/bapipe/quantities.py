@@ -37,6 +37,12 @@ def percent_text(share: float) -> str:
     return f"{100 * share:.2f} %" if share < 0.1 else f"{100 * share:.1f} %"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 sample`, `8 samples`."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
 def _significant(value: float, digits: int) -> str:
     whole = len(str(int(value)))
     return f"{value:.{max(0, digits - whole)}f}"
