@@ -53,7 +53,7 @@ REQUEST: dict[str, Any] = {
 
 NUMBERS = (0, -1, 10**30, 10**400, -(10**400), 1.5, float("nan"), float("inf"))
 TEXTS = ("", "a", "d0", "a\0b", "x" * 300)
-TREES = ([], {}, [[]], [{}], ["a", "a"], [["a"]], {"id": []}, {"a/~b": 1}, {"": {}})
+TREES: tuple[Any, ...] = ([], {}, [[]], [{}], ["a", "a"], [["a"]], {"id": []}, {"a/~b": 1}, {"": {}})
 JUNK = st.sampled_from([None, True, *NUMBERS, *TEXTS, *TREES])
 
 
