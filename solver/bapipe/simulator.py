@@ -17,7 +17,7 @@ from bapipe.graph import graph_of
 from bapipe.orders import read_orders, seats_of
 from bapipe.period import period_s
 from bapipe.plan import DevicePrediction, LinkPrediction, Plan, Prediction
-from bapipe.problem import Link, PlanRequest
+from bapipe.problem import Cluster, Link, PlanRequest
 from bapipe.replay import AllReduce, Reduction, Timeline, replay
 from bapipe.structure import structure_faults
 
@@ -157,30 +157,37 @@ def simulate_orders(
 
 def unsupported(request: PlanRequest, pointer: str = "") -> list[Fault]:
     """What the request says that cannot be simulated yet; pointers below `pointer`."""
-    links = request.cluster.links
+    return [
+        Fault("unsupported", f"{what} cannot be simulated yet; {remedy}", pointer + place)
+        for place, what, remedy in (*_unsupported_links(request.cluster), *_unsupported_parts(request))
+    ]
+
+
+def _unsupported_links(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+    links = cluster.links
     given: list[tuple[str, Link | None]] = [
         ("within_host", links.within_host),
         ("between_hosts", links.between_hosts),
         ("between_racks", links.between_racks),
         *((f"pairs/{k}/link", pair.link) for k, pair in enumerate(links.pairs)),
     ]
-    faults = [
-        Fault(
-            "unsupported",
-            f"{link.mode} links cannot be simulated yet; use overlapped",
-            f"{pointer}/cluster/links/{name}/mode",
-        )
-        for name, link in given
-        if link is not None and link.mode != "overlapped"
-    ]
-    if request.cluster.host_nic is not None:
-        detail = "a network card that a host's devices share cannot be simulated yet; leave it out"
-        faults.append(Fault("unsupported", detail, f"{pointer}/cluster/host_nic"))
+    for name, link in given:
+        if link is not None and link.mode != "overlapped":
+            yield f"/cluster/links/{name}/mode", f"{link.mode} links", "use overlapped"
+    if cluster.host_nic is not None:
+        yield "/cluster/host_nic", "a network card that a host's devices share", "leave it out"
+
+
+def _unsupported_parts(request: PlanRequest) -> Iterator[tuple[str, str, str]]:
     tensors = graph_of(request.profile).tensors
     if request.cluster.skip_tensors == "direct" and any(max(t.consumers) > t.source + 1 for t in tensors):
-        detail = "tensors sent past a stage cannot be simulated yet; use relay"
-        faults.append(Fault("unsupported", detail, f"{pointer}/cluster/skip_tensors"))
-    return faults
+        yield "/cluster/skip_tensors", "tensors sent past a stage", "use relay"
+    if request.profile.tied_parameters:
+        yield "/profile/tied_parameters", "tied parameters", "give each layer its own copy"
+    used = {device.kind for device in request.cluster.devices}
+    for k, kind in enumerate(request.cluster.kinds):
+        if kind.execution == "async" and kind.name in used:
+            yield f"/cluster/kinds/{k}/execution", "asynchronous devices", "use sync"
 
 
 def _operations(timeline: Timeline) -> Operations:

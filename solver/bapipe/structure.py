@@ -59,7 +59,7 @@ def _edges(profile: ModelProfile) -> Iterator[tuple[str, str]]:
 
 
 def _device_faults(plan: Plan) -> Iterator[Fault]:
-    known = [device.id for device in plan.request.cluster.devices]
+    known = {device.id for device in plan.request.cluster.devices}
     first: dict[str, int] = {}
     for s, stage in enumerate(plan.stages):
         for k, device in enumerate(stage.devices):

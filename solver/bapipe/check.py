@@ -1,0 +1,109 @@
+"""Is this plan legal for its request? Everything is worked out again from the request; no solver is involved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from bapipe.constraints import constraint_faults
+from bapipe.cost.pipeline import memory_limit_bytes, stage_loads_s
+from bapipe.errors import Fault, InvalidInputError
+from bapipe.orders import read_orders
+from bapipe.plan import Plan
+from bapipe.simulator import Simulation, simulate, unsupported
+from bapipe.structure import structure_faults
+
+RELATIVE_TOLERANCE = 1e-9
+ABSOLUTE_TOLERANCE = 1e-12
+
+
+def check(plan: Plan) -> list[Fault]:
+    """Every fault of `plan`, with pointers into it; none for a legal plan, nor for one that says `infeasible`.
+
+    Structure and constraints first; figures and memory only of a plan that can be replayed.
+    """
+    if plan.status == "infeasible":
+        return []
+    faults = [*structure_faults(plan), *unsupported(plan.request, "/request")]
+    if not faults and plan.schedule is not None:
+        faults += read_orders(plan, plan.schedule)[1]
+    replayable = not faults
+    faults += constraint_faults(plan)
+    if not replayable:
+        return faults
+    try:
+        simulation = simulate(plan)
+    except InvalidInputError as error:
+        return [*faults, *error.faults]
+    return [*faults, *_memory_faults(plan, simulation), *_figure_faults(plan, simulation), *_proof_faults(plan)]
+
+
+def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
+    cluster = plan.request.cluster
+    devices = {device.id: device for device in cluster.devices}
+    peaks = dict(zip(simulation.devices, simulation.peak_memory_bytes, strict=True))
+    for s, stage in enumerate(plan.stages):
+        for k, device in enumerate(stage.devices):
+            limit = memory_limit_bytes(cluster, devices[device])
+            if limit is not None and peaks[device] > limit:
+                detail = f"{peaks[device]:.0f} bytes at the peak of device {device!r}, which has {limit}"
+                yield Fault("out_of_memory", detail, f"/stages/{s}/devices/{k}")
+
+
+def _figure_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
+    """Declared figures that are not what the simulator finds."""
+    for s, actual in enumerate(_stage_figures(plan, simulation)):
+        declared = plan.stages[s].model_dump(include=set(actual))
+        yield from _differences(declared, actual, f"/stages/{s}")
+    if plan.prediction is not None:
+        actual = simulation.prediction(plan.request).model_dump()
+        yield from _differences(plan.prediction.model_dump(), actual, "/prediction")
+
+
+def _stage_figures(plan: Plan, simulation: Simulation) -> Iterator[dict[str, Any]]:
+    cluster = plan.request.cluster
+    devices = {device.id: device for device in cluster.devices}
+    peaks = dict(zip(simulation.devices, simulation.peak_memory_bytes, strict=True))
+    loads = stage_loads_s(simulation.cost, plan.request.communication)
+    for stage, load_s in zip(simulation.cost.stages, loads, strict=True):
+        limits = [memory_limit_bytes(cluster, devices[device]) for device in stage.devices]
+        yield {
+            "forward_s": stage.forward_s,
+            "backward_s": stage.backward_s,
+            "load_s": load_s,
+            "peak_memory_bytes": max(peaks[device] for device in stage.devices),
+            "memory_limit_bytes": min((limit for limit in limits if limit is not None), default=None),
+        }
+
+
+def _differences(declared: Any, actual: Any, pointer: str) -> Iterator[Fault]:
+    """A `wrong_value` for each leaf of two JSON-like values that differs; numbers within the tolerances are equal."""
+    if isinstance(actual, dict):
+        for key, value in actual.items():
+            yield from _differences(declared[key], value, f"{pointer}/{key}")
+    elif isinstance(actual, tuple):
+        if len(declared) != len(actual):
+            yield Fault("wrong_length", f"{len(declared)} items where there are {len(actual)}", pointer)
+        for k, (one, other) in enumerate(zip(declared, actual, strict=False)):
+            yield from _differences(one, other, f"{pointer}/{k}")
+    elif not _equal(declared, actual):
+        yield Fault("wrong_value", f"{declared!r} is declared, and {actual!r} found", pointer)
+
+
+def _equal(declared: Any, actual: Any) -> bool:
+    if isinstance(declared, int | float) and isinstance(actual, int | float):
+        return math.isclose(declared, actual, rel_tol=RELATIVE_TOLERANCE, abs_tol=ABSOLUTE_TOLERANCE)
+    return bool(declared == actual)
+
+
+def _proof_faults(plan: Plan) -> Iterator[Fault]:
+    """A bound above what the plan reaches cannot be one."""
+    bound_s, prediction = plan.proof.lower_bound_s, plan.prediction
+    reached = {"step-time": "step_time_s", "bottleneck": "bottleneck_s"}.get(plan.request.objective)
+    if bound_s is None or prediction is None or reached is None:
+        return
+    value_s = getattr(prediction, reached)
+    if bound_s > value_s * (1 + max(RELATIVE_TOLERANCE, plan.proof.tolerance)):
+        detail = f"a lower bound of {bound_s:g} s, and the plan reaches {value_s:g} s"
+        yield Fault("wrong_bound", detail, "/proof/lower_bound_s")
