@@ -72,7 +72,8 @@ class Document(BaseModel):
         try:
             value = handler(data)
         except ValidationError as error:
-            details = [_detail(cls, line) for line in error.errors()[: MAX_FAULTS + 1]]
+            lines = [line for line in error.errors() if not _only_seems_short(line)]
+            details = [_detail(cls, line) for line in lines[: MAX_FAULTS + 1]]
         crossed = islice(cls.cross_field_faults(data if value is None else value), MAX_FAULTS + 1 - len(details))
         details += [
             InitErrorDetails(
@@ -184,6 +185,11 @@ def unknown_reference(name: Any, known: Collection[str], pointer: str, what: str
     near = difflib.get_close_matches(name, known, n=1) if len(known) <= MAX_HINTED_NAMES else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return [Fault("dangling_reference", f"there is no {what} {name!r}{hint}", pointer)]
+
+
+def _only_seems_short(line: Any) -> bool:
+    """pydantic counts a list without its wrong items, and calls `["what?"]` empty beside naming the item."""
+    return bool(line["type"] == "too_short" and len(line["input"]) >= line["ctx"]["min_length"])
 
 
 def _detail(document: type[BaseModel], line: Any) -> InitErrorDetails:
