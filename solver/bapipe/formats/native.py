@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import BaseModel
@@ -48,10 +49,26 @@ def profile_from(data: Any) -> ModelProfile:
     return parse(ModelProfile, data)
 
 
-def to_json(document: BaseModel, *, indent: int | None = 2) -> str:
-    """`document` as JSON that reads back equal; fields that have their default value are left out."""
-    data = document.model_dump_json(indent=indent, exclude_defaults=True)
-    return data + "\n"
+def to_json(document: BaseModel) -> str:
+    """`document` as JSON that reads back equal: one line a field, and one an item of a list of objects.
+
+    Fields that have their default value are left out, but for `schema_version`.
+    """
+    version = {"schema_version": getattr(document, "schema_version", None)}
+    data = document.model_dump(mode="json", exclude_defaults=True)
+    fields = {name: value for name, value in {**version, **data}.items() if value is not None}
+    lines = [f"  {json.dumps(name)}: {_value(value)}" for name, value in fields.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return "[\n    " + ",\n    ".join(_compact(item) for item in value) + "\n  ]"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _other_document(data: Any) -> str | None:

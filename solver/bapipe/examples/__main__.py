@@ -1,0 +1,28 @@
+"""Writes the example profiles and clusters as JSON: `python -m bapipe.examples examples`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bapipe.examples import example_names, load_example
+from bapipe.formats import to_json
+from bapipe.presets import clusters
+
+
+def documents() -> dict[str, str]:
+    """The text of every example file by its name."""
+    profiles = {f"{name}.profile.json": to_json(load_example(name)) for name in example_names()}
+    return profiles | {f"{name}.cluster.json": to_json(cluster) for name, cluster in clusters().items()}
+
+
+def main(directory: str) -> None:
+    """Writes every document to `directory`, which is made if need be."""
+    target = Path(directory)
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in documents().items():
+        (target / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "examples")
