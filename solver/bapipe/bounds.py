@@ -4,11 +4,13 @@ With T = F + B and C one transfer, stage s cannot be done before
 
     fill + M·T_s + drain,   fill = Σ_{j<s} (F_j + C_j),   drain = Σ_{j<s} (B_j + C_j)        (load bound, any schedule)
 
-and, when at most K_s micro-batches are in flight there, it has done min(K_s, M) forwards when the first backward reaches it:
+and, when at most K_s micro-batches are in flight there, it has done min(K_s, M) forwards when the first backward
+reaches it:
 
     end of the first backward behind it + (M-1)·B_s + (M - min(K_s, M))·F_s + Σ_{j<=s} B_j        (turn bound)
 
-The tables hold, for every cut and number of stages in front of it, the least of these over all partitions of that front.
+The tables hold, for every cut and number of stages in front of it, the least of these over all partitions of that
+front.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from bapipe.formulations.dynamic_program import MinMax, StageValue
 def balanced_bound_s(total_s: float, largest_layer_s: float, num_stages: int, num_microbatches: int) -> float:
     """The load bound of the best division of `total_s` of forward and backward, were layers divisible.
 
-    T_s <= (V - Σ_{j<s} T_j) / M for every s gives total <= V·(1 - (1 - 1/M)^S); no stage is less than its largest layer.
+    T_s <= (V - Σ_{j<s} T_j) / M for every s gives total <= V·(1 - (1 - 1/M)^S); no stage is less than its largest
+    layer.
     """
     shared = 1 - (1 - 1 / num_microbatches) ** num_stages
     return max(total_s / shared, num_microbatches * largest_layer_s)
@@ -82,9 +85,7 @@ class _FrontValues:
     def load_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         costs = self.problem.costs
         work, directions = costs.work_s, costs.directions
-        before = work[inner] + directions * (
-            self.problem.boundary_s(stage - 1)[inner] + self.boundaries[stage]
-        )
+        before = work[inner] + directions * (self.problem.boundary_s(stage - 1)[inner] + self.boundaries[stage])
         load = self.problem.num_microbatches * (work[outer][None, :] - work[inner][:, None]) + before[:, None]
         allowed = self.problem.fits(inner, outer, self.problem.num_stages - 1 - stage) & (load <= self.below_s)
         return np.where(allowed, load, np.inf)

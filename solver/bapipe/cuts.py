@@ -1,7 +1,8 @@
 """Where a model can be cut: sets of layers closed under predecessors, and what crosses each.
 
 A pipeline of S stages is a chain of cuts ∅ = c_0 ⊂ c_1 ⊂ … ⊂ c_S = all; stage s holds c_{s+1} minus c_s. Everything
-that adds up over layers is a difference between two cuts, so the searches work on arrays over cuts, whatever the shape of the graph.
+that adds up over layers is a difference between two cuts, so the searches work on arrays over cuts, whatever the shape
+of the graph.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ MAX_CUTS = 100_000
 class CutSpace:
     """Cuts in order of size; the first is empty, the last holds every layer.
 
-    `members[c, p]`: is the layer at position p of the topological order inside cut c. `chain[k]` is the cut of the k
-    first layers, -1 where side constraints forbid it. `crossing_bytes_per_sample[c]`: tensors made inside and read
-    outside, each once.
+    `nested`: each cut is inside the next. `complete`: these are all the cuts that were asked for. `members[c, p]`: is
+    the layer at position p of the topological order inside cut c. `chain[k]` is the cut of the k first layers, -1
+    where side constraints forbid it. `crossing_bytes_per_sample[c]`: tensors made inside and read outside, each once.
     """
 
     graph: Graph
-    kind: Cuts
+    nested: bool
+    complete: bool
     members: NDArray[np.bool_]
     words: NDArray[np.uint64]
     chain: NDArray[np.intp]
@@ -41,15 +43,13 @@ class CutSpace:
 
     def inside(self, cut: int) -> NDArray[np.bool_]:
         """[cuts] which cuts are proper subsets of `cut`."""
-        if self.kind == "topological-order":
-            return np.asarray(np.arange(self.size) < cut)
-        return self.inside_block(np.arange(self.size), np.array([cut]))[:, 0]
+        return np.asarray(self.inside_block(np.arange(self.size), np.array([cut]))[:, 0], dtype=np.bool_)
 
     def inside_block(self, inner: NDArray[np.intp], outer: NDArray[np.intp]) -> NDArray[np.bool_]:
         """[inner, outer] whether each inner cut is a proper subset of each outer cut."""
-        if self.kind == "topological-order":
-            return np.asarray(inner[:, None] < outer[None, :])
-        contained = inner[:, None] != outer[None, :]
+        if self.nested:
+            return np.asarray(inner[:, None] < outer[None, :], dtype=np.bool_)
+        contained = np.asarray(inner[:, None] != outer[None, :], dtype=np.bool_)
         for word in range(self.words.shape[1]):
             contained &= (self.words[inner, word][:, None] & ~self.words[outer, word][None, :]) == 0
         return contained
@@ -57,7 +57,7 @@ class CutSpace:
     def prefix_sums(self, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
         """[cuts] sum over the layers inside; `per_layer` is in the order of `profile.layers`."""
         ordered = per_layer[list(self.graph.layers)]
-        if self.kind == "topological-order":
+        if self.nested:
             sums = np.concatenate([[0.0], np.cumsum(ordered)])
             return np.asarray(sums[self.members.sum(axis=1)])
         return np.asarray(self.members @ ordered)
@@ -71,16 +71,19 @@ class CutSpace:
 def cut_space(profile: ModelProfile, kind: Cuts, limit: int = MAX_CUTS) -> CutSpace:
     """The cuts of `profile` that its groups and its pins to the first and last stage allow.
 
-    Where `any` has more than `limit` cuts, the result is of kind `topological-order`.
+    Where `any` has more than `limit` cuts, the result is that of `topological-order`, and not `complete`.
     """
     graph = graph_of(profile)
     sets = closed_sets(graph, limit) if kind == "any" else None
-    if sets is None or len(sets) == len(graph.layers) + 1:
-        kind = "topological-order"
+    complete = sets is not None or kind == "topological-order"
+    nested = sets is None or len(sets) == len(graph.layers) + 1
+    if sets is None:
         sets = [(1 << k) - 1 for k in range(len(graph.layers) + 1)]
     members = _membership(sets, len(graph.layers))
     members = members[_allowed(profile, graph, members)]
-    return CutSpace(graph, kind, members, _packed(members), _chain(members), _crossing_bytes(graph, members))
+    return CutSpace(
+        graph, nested, complete, members, _packed(members), _chain(members), _crossing_bytes(graph, members)
+    )
 
 
 def closed_sets(graph: Graph, limit: int) -> list[int] | None:

@@ -3,6 +3,7 @@
 BaPipeError
 ├── InvalidInputError      the input is wrong; `faults` says everything that is, with JSON pointers
 ├── FormatError            a file is of no known format, or not what its format says
+├── TimeLimitError         the time limit came before any plan was found
 └── SolverDisagreementError  two methods that must agree do not: a defect of ours, never a plan
 """
 
@@ -40,6 +41,10 @@ class InvalidInputError(BaPipeError, ValueError):
 
 class FormatError(InvalidInputError):
     """A file is of no known format, or breaks the rules of its own."""
+
+
+class TimeLimitError(BaPipeError):
+    """The time limit came, or the search was stopped, before any plan was found: neither a plan nor a proof."""
 
 
 class SolverDisagreementError(BaPipeError):

@@ -1,4 +1,5 @@
-"""What every stage costs, as arrays over the cuts of a model: a stage between two cuts is a difference of their entries.
+"""What every stage costs, as arrays over the cuts of a model: a stage between two cuts is a difference of their
+entries.
 
 This is what the formulations optimise over. The simulator prices a finished plan layer by layer on its own
 (`cost/pipeline.py`), and each plan is judged by that.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import add
 from typing import Literal
 
 import numpy as np
@@ -16,9 +18,10 @@ from numpy.typing import NDArray
 
 from bapipe.cost import memory
 from bapipe.cost.compute import layer_seconds
+from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import link_between, transfer_s
 from bapipe.cuts import CutSpace
-from bapipe.problem import DeviceKind, PlanRequest
+from bapipe.problem import DeviceKind, Layer, PlanRequest
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -28,8 +31,9 @@ Indices = NDArray[np.intp]
 class CutCosts:
     """Prefix sums over cuts at one micro-batch size; seconds and bytes of one micro-batch.
 
-    `transfer_s[p]`: [cuts] one way over the boundary behind device p. `limit_bytes[p]`: what device p can hold, its reserve
-    taken off, or infinity. `workspace_bytes`: per position of the topological order.
+    `transfer_s[p]`: [cuts] one way over the boundary behind device p. `limit_bytes[p]`: what device p can hold, its
+    reserve taken off, or infinity. Per position of the topological order: `workspace_bytes`, and `layer_bytes`, what a
+    layer needs by itself with one micro-batch in flight.
     """
 
     space: CutSpace
@@ -42,6 +46,8 @@ class CutCosts:
     stash_bytes: Array
     crossing_bytes: Array
     workspace_bytes: Array
+    layer_bytes: Array
+    largest_layer_s: float
     transfer_s: tuple[Array, ...]
     limit_bytes: tuple[float, ...]
 
@@ -54,13 +60,6 @@ class CutCosts:
     def directions(self) -> int:
         """How often a tensor crosses a cut: forward, and in training its gradient back."""
         return 2 if self.training else 1
-
-    @property
-    def uniform(self) -> bool:
-        """Whether a stage costs the same wherever it stands: equal links between neighbours, equal memory."""
-        first = self.transfer_s[0] if self.transfer_s else None
-        links = all(first is boundary or np.array_equal(first, boundary) for boundary in self.transfer_s)
-        return links and len(set(self.limit_bytes)) == 1
 
     def memory_bytes(self, inner: Indices, outer: Indices, in_flight: int, num_microbatches: int) -> Array:
         """[inner, outer] peak bytes of the stage between two cuts, without the device's reserve."""
@@ -91,8 +90,13 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
     training = request.task == "training"
     crossing = space.crossing_bytes_per_sample * microbatch_size
 
-    def over(per_layer: Callable[..., float]) -> Array:
-        return space.prefix_sums(np.array([per_layer(layer) for layer in profile.layers], dtype=float))
+    def each(per_layer: Callable[[Layer], float]) -> Array:
+        return np.array([per_layer(layer) for layer in profile.layers], dtype=float)
+
+    static = each(lambda layer: memory.static_bytes(request, layer))
+    stash = each(lambda layer: memory.stash_bytes_per_sample(request, layer)) * microbatch_size
+    workspace = each(lambda layer: layer.workspace_bytes)
+    order = list(space.graph.layers)
 
     return CutCosts(
         space=space,
@@ -100,21 +104,24 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
         receive_buffers=request.cluster.receive_buffers,
         forward_s=space.prefix_sums(np.array(seconds.forward_s)) / speed,
         backward_s=space.prefix_sums(np.array(seconds.backward_s)) / speed * training,
-        optimizer_s=over(lambda layer: memory.optimizer_traffic_bytes(request, layer)) / _memory_rate(kind),
-        static_bytes=over(lambda layer: memory.static_bytes(request, layer)),
-        stash_bytes=over(lambda layer: memory.stash_bytes_per_sample(request, layer)) * microbatch_size,
+        optimizer_s=space.prefix_sums(each(lambda layer: memory.optimizer_traffic_bytes(request, layer)))
+        / _memory_rate(kind),
+        static_bytes=space.prefix_sums(static),
+        stash_bytes=space.prefix_sums(stash),
         crossing_bytes=crossing,
-        workspace_bytes=np.array([float(profile.layers[i].workspace_bytes) for i in space.graph.layers]),
+        workspace_bytes=workspace[order],
+        layer_bytes=(static + stash + workspace)[order],
+        largest_layer_s=max(map(add, seconds.forward_s, (b * training for b in seconds.backward_s))) / speed,
         transfer_s=_transfers(request, crossing),
         limit_bytes=tuple(memory_limit(request, position) for position in range(len(devices))),
     )
 
 
 def memory_limit(request: PlanRequest, position: int) -> float:
-    """Bytes that a plan may use on the device at `position`: its memory without the kind's reserve; infinity: no limit."""
+    """Bytes that a plan may use on the device at `position`, its kind's reserve taken off; infinity: no limit."""
     device = request.cluster.devices[position]
     kind = next(kind for kind in request.cluster.kinds if kind.name == device.kind)
-    total = kind.memory_bytes if device.memory_bytes is None else device.memory_bytes
+    total = memory_limit_bytes(request.cluster, device)
     return float("inf") if total is None else float(total - kind.reserved_bytes)
 
 

@@ -35,9 +35,7 @@ class PartitionProblem:
     def in_flight(self, from_back: int) -> int:
         """Micro-batches in flight at most on the stage with so many stages behind it."""
         stage = self.num_stages - 1 - from_back
-        return in_flight(
-            self.schedule, stage, self.num_stages, self.num_microbatches, training=self.costs.training
-        )
+        return in_flight(self.schedule, stage, self.num_stages, self.num_microbatches, training=self.costs.training)
 
     def memory_bytes(self, inner: Indices, outer: Indices, from_back: int) -> Array:
         """[inner, outer] peak bytes of a stage, its device's reserve not counted."""
@@ -68,7 +66,9 @@ class PartitionResult:
 class Formulation(Protocol):
     """A way to find the partition with the least largest stage load."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As `--solver` and the proof call it."""
 
     def solve(self, problem: PartitionProblem, stop: Stop) -> PartitionResult | None:
         """The optimum, or None where nothing fits.

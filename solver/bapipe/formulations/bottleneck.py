@@ -1,7 +1,7 @@
 """The partition whose most loaded stage is least loaded, within memory: a planning model of a saturated pipeline.
 
-Load of a stage, per micro-batch: compute (`none`), the larger of compute and all its transfers (`overlap`), or their sum
-(`serial`); a tensor crosses a cut forward, and in training its gradient crosses back.
+Load of a stage, per micro-batch: compute (`none`), the larger of compute and all its transfers (`overlap`), or their
+sum (`serial`); a tensor crosses a cut forward, and in training its gradient crosses back.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class StageLoads:
 
     def traffic_s(self, position: int) -> Array:
         """[cuts] seconds of all that crosses the boundary behind a device for one micro-batch."""
-        return self.problem.boundary_s(position) * self.problem.costs.directions
+        return np.asarray(self.problem.boundary_s(position) * self.problem.costs.directions)
 
     def toll_s(self) -> Array:
         """[cuts] least that a cut adds to the load of the stages on either side of it, wherever it is."""
         boundaries = range(self.problem.num_stages - 1)
         if self.problem.communication != "serial" or not boundaries:
             return np.zeros(self.problem.costs.space.size)
-        return np.min([self.traffic_s(position) for position in boundaries], axis=0)
+        return np.asarray(np.min([self.traffic_s(position) for position in boundaries], axis=0))
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,21 @@ class DynamicProgram:
             tables = _recursion(loads, loads.load_s, usable, stop).tables(problem.num_stages, "back")
             best = min(best, float(tables[-1][0]))
         return None if np.isinf(best) else best
+
+
+def least_peak_bytes(problem: PartitionProblem, stop: Stop) -> float:
+    """The least peak bytes of the fullest device, reserve not counted, over all partitions along the chain.
+
+    Raises:
+        OutOfTimeError: when `stop()` turned true first.
+    """
+
+    def peak(inner: Indices, outer: Indices, from_back: int) -> Array:
+        return problem.memory_bytes(inner, outer, from_back)
+
+    chain = problem.costs.space.chain
+    loads = StageLoads(problem)
+    return float(_recursion(loads, peak, chain[chain >= 0], stop).tables(problem.num_stages, "back")[-1][0])
 
 
 def _refinements(problem: PartitionProblem) -> list[Indices]:

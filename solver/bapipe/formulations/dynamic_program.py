@@ -1,9 +1,10 @@
 """Exact dynamic programming over cuts: split a model into stages so that the largest stage value is least.
 
-With `best[k][c]` the least largest value of k stages that make up cut c (from the front), or the layers outside it (from
-the back): best[k+1][c] = min over cuts b of max(value(b, c), best[k][b]). For chains this is Bokhari's recursion (1988), over
-the lattice of predecessor-closed sets that of Tarnawski et al. (2020). Cuts whose work cannot be done in the stages on either
-side of them, within a budget a stage, are left out: that keeps it exact below the budget, and fast.
+With `best[k][c]` the least largest value of k stages that make up cut c (from the front), or the layers outside it
+(from the back): best[k+1][c] = min over cuts b of max(value(b, c), best[k][b]). For chains this is Bokhari's recursion
+(1988), over the lattice of predecessor-closed sets that of Tarnawski et al. (2020). Cuts whose work cannot be done in
+the stages on either side of them, within a budget a stage, are left out: that keeps it exact below the budget, and
+fast.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ BLOCK = 1_000_000
 class MinMax:
     """The recursion over the `usable` cuts of `space`.
 
-    A stage does at most `budget` of `work` ([cuts], never falling from a cut to a larger one), on top of the `toll` of its
-    two cuts; `value` is infinite for stages that break this.
+    A stage does at most `budget` of `work` ([cuts], never falling from a cut to a larger one), on top of the `toll` of
+    its two cuts; `value` is infinite for stages that break this.
     """
 
     space: CutSpace

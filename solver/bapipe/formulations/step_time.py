@@ -1,14 +1,14 @@
 """The partition with the least simulated step time, by branch and bound from the last stage back.
 
-A node fixes the last stages. Its bound is the largest of: the replay of those stages with arrivals as early as they can be; and,
-over the best division of the rest, the load and turn bounds of `bapipe.bounds`. Nodes are expanded many at a time, deepest
-first, so that the work is done in arrays.
+A node fixes the last stages. Its bound is the largest of: the replay of those stages with arrivals as early as they
+can be; and, over the best division of the rest, the load and turn bounds of `bapipe.bounds`. Nodes are expanded many
+at a time, deepest first, so that the work is done in arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,17 +30,16 @@ OnIncumbent = Callable[[PartitionResult], None]
 class StepTimeSearch:
     """Branch and bound over the partitions of one problem.
 
-    `incumbent_s` is what must be beaten, `lower_bound_s` what is proven of this problem so far. `on_incumbent` is told of every
-    partition that beats it.
+    `incumbent_s` is what must be beaten, `lower_bound_s` what is proven of this problem so far. `on_incumbent` is told
+    of every partition that beats it.
     """
 
     problem: PartitionProblem
     stop: Stop
-    incumbent_s: float
-    on_incumbent: OnIncumbent
+    incumbent_s: float = float("inf")
+    on_incumbent: OnIncumbent = lambda result: None
     lower_bound_s: float = 0.0
     best: PartitionResult | None = None
-    _open: list[tuple[Indices, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -81,8 +80,8 @@ class StepTimeSearch:
                     current, value, improved = moved, moved_value, True
                     self.offer(tuple(map(int, current)), value)
 
-    def prove(self, gap: float = 0.0) -> bool:
-        """Explores until nothing can beat the incumbent by more than `gap`; True when that is proven.
+    def prove(self, gap: float = 0.0) -> None:
+        """Explores until nothing can beat the incumbent by more than `gap`.
 
         Raises:
             OutOfTimeError: when `stop()` turned true; `lower_bound_s` holds what was proven.
@@ -104,7 +103,6 @@ class StepTimeSearch:
             self._raise_bound([bounds, *(pool[1] for pool in pools.values())], gap)
             self._expand(nodes[chosen], bounds[chosen], pools, gap)
         self.lower_bound_s = max(self.lower_bound_s, self._threshold(gap))
-        return True
 
     def _raise_bound(self, bounds: list[Array], gap: float) -> None:
         least = min(float(pool.min()) for pool in bounds if len(pool))
@@ -115,9 +113,7 @@ class StepTimeSearch:
     def _threshold(self, gap: float) -> float:
         return self.incumbent_s * (1 - max(gap, TOLERANCE))
 
-    def _expand(
-        self, nodes: Indices, bounds: Array, pools: dict[int, tuple[Indices, Array]], gap: float
-    ) -> None:
+    def _expand(self, nodes: Indices, bounds: Array, pools: dict[int, tuple[Indices, Array]], gap: float) -> None:
         depth = nodes.shape[1]
         stage = self.problem.num_stages - depth
         parents, cuts, cheap = self._children(nodes[:, -1], bounds, stage)
@@ -161,9 +157,7 @@ class StepTimeSearch:
             return self._makespan(cuts, self._replay.run(stages, None))
         upstream = self._upstream(cuts[:, 0], stage)
         times = self._replay.run(stages, upstream)
-        return np.maximum(
-            self._makespan(cuts, times), self._behind_bound(cuts[:, 0], stage, times)
-        )
+        return np.maximum(self._makespan(cuts, times), self._behind_bound(cuts[:, 0], stage, times))
 
     def _behind_bound(self, cut: Indices, stage: int, times: SuffixTimes) -> Array:
         """[nodes] what the stages in front still have to do when the backwards reach them."""
@@ -204,9 +198,7 @@ class StepTimeSearch:
 
     def _makespan(self, cuts: Indices, times: SuffixTimes) -> Array:
         optimizer = self.problem.costs.optimizer_s
-        ends = [
-            end + optimizer[cuts[:, s + 1]] - optimizer[cuts[:, s]] for s, end in enumerate(times.device_end_s)
-        ]
+        ends = [end + optimizer[cuts[:, s + 1]] - optimizer[cuts[:, s]] for s, end in enumerate(times.device_end_s)]
         return np.asarray(np.max(ends, axis=0))
 
     def _pairs_fit(self, inner: Indices, outer: Indices, stage: int) -> np.ndarray:
@@ -225,6 +217,8 @@ class StepTimeSearch:
         options = np.flatnonzero(between)
         best, best_s = cuts, np.inf
         for start in range(0, len(options), CHILDREN):
+            if self.stop():
+                raise OutOfTimeError
             part = options[start : start + CHILDREN]
             moved = np.repeat(cuts[None, :], len(part), axis=0)
             moved[:, place] = part
@@ -240,13 +234,9 @@ class StepTimeSearch:
             self.offer(tuple(int(cut) for cut in nodes[row, ::-1][1:]), float(values[row]))
 
 
-def _load_bound(
-    problem: PartitionProblem, front: FrontBounds, inner: Indices, outer: Indices, stage: int
-) -> Array:
+def _load_bound(problem: PartitionProblem, front: FrontBounds, inner: Indices, outer: Indices, stage: int) -> Array:
     costs = problem.costs
-    before = costs.work_s[inner] + costs.directions * (
-        problem.boundary_s(stage - 1)[inner] + front.boundary_s[stage]
-    )
+    before = costs.work_s[inner] + costs.directions * (problem.boundary_s(stage - 1)[inner] + front.boundary_s[stage])
     work = costs.work_s[outer][None, :] - costs.work_s[inner][:, None]
     return np.asarray(problem.num_microbatches * work + before[:, None])
 

@@ -1,8 +1,8 @@
 """Replays the last stages of many partitions at once, as if what is in front of them were as fast as it can be.
 
-The order of operations is the schedule's; only durations differ between partitions, so each operation is one step over an
-array of partitions. With every stage in the suffix the replay is exact; the simulator, which shares nothing with it, re-times
-each plan that is returned.
+The order of operations is the schedule's; only durations differ between partitions, so each operation is one step over
+an array of partitions. With every stage in the suffix the replay is exact; the simulator, which shares nothing with
+it, re-times each plan that is returned.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class SuffixStages:
 class Upstream:
     """[partitions] what is known of the stages in front of a suffix.
 
-    `first_arrival_s`: earliest arrival of micro-batch 0; `spacing_s`: least time between arrivals. `round_trips`: micro-batch m
-    arrives no sooner than seconds after micro-batch m - K has left the suffix backwards, for each pair (K, seconds).
+    `first_arrival_s`: earliest arrival of micro-batch 0; `spacing_s`: least time between arrivals. `round_trips`:
+    micro-batch m arrives no sooner than seconds after micro-batch m - K has left the suffix backwards, for each pair
+    (K, seconds).
     """
 
     first_arrival_s: Array
@@ -106,7 +107,8 @@ def _program(
     rows = operations(schedule, num_stages, num_microbatches, training=training)[num_stages - count :]
     queues = [[(stage, bool(code % 2), code // 2) for code in row] for stage, row in enumerate(rows)]
     done: set[Operation] = set()
-    places, program = [0] * count, []
+    places = [0] * count
+    program: list[Operation] = []
     total = sum(map(len, queues))
     while len(program) < total:
         for stage, queue in enumerate(queues):

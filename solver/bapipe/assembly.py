@@ -1,0 +1,138 @@
+"""From a candidate and its cuts to a plan: stages priced layer by layer, orders, and what the simulator says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bapipe.candidates import Candidate
+from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
+from bapipe.cuts import CutSpace
+from bapipe.plan import Schedule, Stage
+from bapipe.problem import PlanRequest
+from bapipe.replay import AllReduce
+from bapipe.schedules import operations, placed_orders
+from bapipe.simulator import Simulation, simulate_orders
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan in the making: layer ids and device ids by stage, and their simulation.
+
+    `cuts` are those of the cut space, none for data parallelism; `limit_bytes` is each stage's smallest device.
+    """
+
+    candidate: Candidate
+    layers: tuple[tuple[str, ...], ...]
+    devices: tuple[tuple[str, ...], ...]
+    cuts: tuple[int, ...]
+    all_reduce: AllReduce
+    simulation: Simulation
+    loads_s: tuple[float, ...]
+    limit_bytes: tuple[int | None, ...]
+
+    @property
+    def peak_memory_bytes(self) -> tuple[float, ...]:
+        """Of each stage, the most that one of its devices holds at once, reserve included."""
+        peaks = dict(zip(self.simulation.devices, self.simulation.peak_memory_bytes, strict=True))
+        return tuple(max(peaks[device] for device in ids) for ids in self.devices)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage is within the memory of its devices."""
+        pairs = zip(self.peak_memory_bytes, self.limit_bytes, strict=True)
+        return all(limit is None or peak <= limit for peak, limit in pairs)
+
+    @property
+    def preference(self) -> tuple[int, float, tuple[int, ...]]:
+        """Among plans as good: no idle device, then the least peak memory, then the first cuts."""
+        return -self.candidate.num_devices, max(self.peak_memory_bytes), self.cuts
+
+    def objective_s(self, request: PlanRequest) -> float:
+        """Seconds of one mini-batch: simulated, or with every stage as slow as the bottleneck and no fill."""
+        if request.objective == "bottleneck":
+            return max(self.loads_s) * self.candidate.num_microbatches
+        return self.simulation.step_time_s
+
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of a plan."""
+        return tuple(
+            Stage(
+                index=index,
+                layers=self.layers[index],
+                devices=self.devices[index],
+                forward_s=cost.forward_s,
+                backward_s=cost.backward_s,
+                load_s=self.loads_s[index],
+                peak_memory_bytes=self.peak_memory_bytes[index],
+                memory_limit_bytes=self.limit_bytes[index],
+            )
+            for index, cost in enumerate(self.simulation.cost.stages)
+        )
+
+    def schedule(self, request: PlanRequest) -> Schedule:
+        """The schedule of a plan, an order for each device of the cluster."""
+        candidate = self.candidate
+        everywhere = [device.id for device in request.cluster.devices]
+        training = request.task == "training"
+        return Schedule(
+            name=candidate.schedule,
+            num_microbatches=candidate.num_microbatches,
+            microbatch_size=candidate.microbatch_size,
+            all_reduce=self.all_reduce,
+            orders=placed_orders(
+                candidate.schedule, self.devices, everywhere, candidate.num_microbatches, training=training
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Makes drafts for one request; what does not depend on the partition is read once a micro-batch size."""
+
+    request: PlanRequest
+    _tables: dict[int, CostTable] = field(default_factory=dict)
+
+    def pipeline(self, candidate: Candidate, space: CutSpace, cuts: tuple[int, ...]) -> Draft:
+        """Stage s holds what is between cuts s and s + 1, on the device at position s."""
+        profile = self.request.profile
+        stages = tuple(
+            tuple(profile.layers[index].id for index in space.stage_layers(inner, outer))
+            for inner, outer in zip((0, *cuts), cuts, strict=False)
+        )
+        devices = tuple((device.id,) for device in self.request.cluster.devices[: len(cuts)])
+        return self.draft(candidate, stages, devices, cuts)
+
+    def data_parallel(self, candidate: Candidate, all_reduce: AllReduce = "overlapped") -> Draft:
+        """The whole model on each of the first devices."""
+        stages = (tuple(layer.id for layer in self.request.profile.layers),)
+        replicas = tuple(device.id for device in self.request.cluster.devices[: candidate.num_devices])
+        return self.draft(candidate, stages, (replicas,), (), all_reduce)
+
+    def draft(
+        self,
+        candidate: Candidate,
+        layers: tuple[tuple[str, ...], ...],
+        devices: tuple[tuple[str, ...], ...],
+        cuts: tuple[int, ...],
+        all_reduce: AllReduce = "overlapped",
+    ) -> Draft:
+        """A draft of given stages; `cuts` only rank drafts that are as good."""
+        request, count = self.request, candidate.num_microbatches
+        cost = self._table(candidate.microbatch_size).pipeline(layers, devices)
+        training = request.task == "training"
+        orders = operations(candidate.schedule, candidate.num_devices, count, training=training)
+        simulation = simulate_orders(request, cost, orders, count, all_reduce)
+        loads_s = stage_loads_s(cost, request.communication)
+        limits = tuple(self._limit(ids) for ids in devices)
+        return Draft(candidate, layers, devices, cuts, all_reduce, simulation, loads_s, limits)
+
+    def _table(self, microbatch_size: int) -> CostTable:
+        if microbatch_size not in self._tables:
+            self._tables[microbatch_size] = CostTable(self.request, microbatch_size)
+        return self._tables[microbatch_size]
+
+    def _limit(self, ids: tuple[str, ...]) -> int | None:
+        cluster = self.request.cluster
+        limits = [memory_limit_bytes(cluster, device) for device in cluster.devices if device.id in ids]
+        known = [limit for limit in limits if limit is not None]
+        return min(known) if known else None

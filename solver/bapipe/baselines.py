@@ -1,0 +1,80 @@
+"""What users do without a planner, on the same devices: what each plan is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from bapipe.assembly import Assembler, Draft
+from bapipe.candidates import DATA_PARALLEL, Candidate, microbatch_sizes
+from bapipe.cuts import cut_space
+from bapipe.plan import Baseline
+from bapipe.problem import PlanRequest, ScheduleName
+from bapipe.quantities import bytes_text
+
+
+def measure_baselines(request: PlanRequest, assembler: Assembler) -> Iterator[tuple[Baseline, Draft | None]]:
+    """Each baseline on all devices, at the best micro-batch size of those allowed, as the simulator times it.
+
+    The draft is None where none fits. Speed-ups are for `with_speedups` to fill in.
+
+    Data parallelism with gradients reduced while the backward runs (`data-parallel`) and after it
+    (`data-parallel-blocking`); GPipe and 1F1B with equal numbers of layers a device.
+    """
+    space = cut_space(request.profile, "topological-order")
+    devices = len(request.cluster.devices)
+    stages = min(devices, space.size - 1)
+    shares = np.linspace(0, space.size - 1, stages + 1).round().astype(int)[1:]
+    equal = tuple(int(cut) for cut in shares)
+
+    def pipeline(candidate: Candidate) -> Draft:
+        return assembler.pipeline(candidate, space, equal)
+
+    def blocking(candidate: Candidate) -> Draft:
+        return assembler.data_parallel(candidate, "blocking")
+
+    named: list[tuple[str, ScheduleName, int, Callable[[Candidate], Draft]]] = [
+        ("data-parallel", DATA_PARALLEL, devices, assembler.data_parallel),
+        ("data-parallel-blocking", DATA_PARALLEL, devices, blocking),
+        ("gpipe-equal-layers", "gpipe", stages, pipeline),
+        ("1f1b-equal-layers", "1f1b", stages, pipeline),
+    ]
+    for name, schedule, count, make in named:
+        yield _baseline(name, _best(request, schedule, count, make))
+
+
+def with_speedups(baselines: tuple[Baseline, ...], plan_step_s: float | None) -> tuple[Baseline, ...]:
+    """The baselines beside a plan whose step takes `plan_step_s`; None: there is no plan."""
+    if not plan_step_s:
+        return baselines
+    return tuple(
+        baseline
+        if baseline.step_time_s is None
+        else baseline.model_copy(update={"speedup": baseline.step_time_s / plan_step_s})
+        for baseline in baselines
+    )
+
+
+def _baseline(name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
+    if isinstance(found, str):
+        return Baseline(name=name, step_time_s=None, speedup=None, note=found), None
+    candidate = found.candidate
+    note = f"{candidate.num_microbatches} micro-batches of {candidate.microbatch_size}"
+    return Baseline(name=name, step_time_s=found.simulation.step_time_s, speedup=None, note=note), found
+
+
+def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callable[[Candidate], Draft]) -> Draft | str:
+    batch = request.batch_size
+    every = [Candidate(schedule, size, batch // size, count) for size in microbatch_sizes(request)]
+    possible = [c for c in every if schedule != DATA_PARALLEL or 1 < count <= c.num_microbatches]
+    if not possible:
+        return f"{batch} samples cannot be shared by {count} devices at these micro-batch sizes"
+    drafts = [make(candidate) for candidate in possible]
+    fitting = [draft for draft in drafts if draft.fits]
+    if fitting:
+        return min(fitting, key=lambda draft: draft.simulation.step_time_s)
+    least = min(drafts, key=lambda draft: max(draft.peak_memory_bytes))
+    stage = int(np.argmax(least.peak_memory_bytes))
+    peak, limit = least.peak_memory_bytes[stage], least.limit_bytes[stage] or 0
+    return f"does not fit: {bytes_text(peak)} of {bytes_text(limit)} on {least.devices[stage][0]}"

@@ -1,0 +1,141 @@
+"""From a request to a plan: the search, in this process or in a child with a hard wall clock, and its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from bapipe.baselines import with_speedups
+from bapipe.candidates import allowed_schedules, microbatch_sizes
+from bapipe.cuts import MAX_CUTS
+from bapipe.errors import TimeLimitError
+from bapipe.explain import explain
+from bapipe.formulations.base import TOLERANCE, Formulation
+from bapipe.formulations.bottleneck import DynamicProgram
+from bapipe.isolation import search_in_child
+from bapipe.plan import Plan, Proof, Status
+from bapipe.problem import PlanRequest
+from bapipe.search import OnProgress, Outcome, Progress, Search, relative_gap
+from bapipe.supported import assumptions, refuse_unsupported
+
+__all__ = ["Progress", "plan", "plan_isolated", "validate"]
+
+
+def validate(request: PlanRequest) -> tuple[str, ...]:
+    """What a plan for `request` would assume.
+
+    Raises:
+        InvalidInputError: `unsupported` for everything that can be said but is not searched yet.
+    """
+    refuse_unsupported(request)
+    return assumptions(request)
+
+
+def plan(
+    request: PlanRequest,
+    *,
+    on_progress: OnProgress = lambda progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    formulation: Formulation | None = None,
+) -> Plan:
+    """The best plan for `request` within its time limit, with its proof; in this process, so the limit is kept only
+    between the steps of a formulation (`plan_isolated` keeps it whatever happens).
+
+    Raises:
+        InvalidInputError: what is not searched yet.
+        TimeLimitError: no plan was found in time, and none was ruled out.
+    """
+    started = time.monotonic()
+    validate(request)
+    search = Search(request, started + request.time_limit_s, on_progress, should_stop, formulation or DynamicProgram())
+    return _answer(request, search.run(), started)
+
+
+def plan_isolated(
+    request: PlanRequest,
+    *,
+    on_progress: OnProgress = lambda progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    formulation: Formulation | None = None,
+) -> Plan:
+    """`plan` in a child process, which is killed when its time is up or `should_stop()` turns true; the best plan that it has
+    reported is kept.
+
+    Raises:
+        InvalidInputError: what is not searched yet.
+        TimeLimitError: no plan was found in time, and none was ruled out.
+        BaPipeError: the child died.
+    """
+    started = time.monotonic()
+    validate(request)
+    outcome = search_in_child(request, started, on_progress, should_stop, formulation or DynamicProgram())
+    return _answer(request, outcome, started)
+
+
+def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
+    """The plan that `outcome` is, for a search begun at `started_s` on the monotonic clock."""
+    draft = outcome.best
+    if draft is None and not outcome.exhausted:
+        detail = f"no plan was found within {request.time_limit_s:g} s, and none was ruled out; raise the time limit"
+        raise TimeLimitError(detail)
+    proof = _proof(request, outcome, time.monotonic() - started_s)
+    warnings = (*assumptions(request), *_cut_warnings(request, outcome))
+    if draft is None:
+        return Plan(
+            status="infeasible",
+            request=request,
+            proof=proof,
+            baselines=outcome.baselines,
+            explanation=outcome.explanation,
+            warnings=warnings,
+        )
+    return Plan(
+        status=_status(proof),
+        request=request,
+        stages=draft.stages(),
+        schedule=draft.schedule(request),
+        prediction=draft.simulation.prediction(request),
+        proof=proof,
+        baselines=with_speedups(outcome.baselines, draft.simulation.step_time_s),
+        explanation=(*explain(request, draft), *outcome.explanation),
+        warnings=warnings,
+    )
+
+
+def _status(proof: Proof) -> Status:
+    return "optimal" if proof.gap is not None and proof.gap <= TOLERANCE else "feasible"
+
+
+def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
+    objective_s = None if outcome.best is None else outcome.best.objective_s(request)
+    bound_s = outcome.lower_bound_s if objective_s is not None else None
+    gap = relative_gap(objective_s, bound_s)
+    if request.objective == "bottleneck" and outcome.best is not None and bound_s is not None:
+        bound_s /= outcome.best.candidate.num_microbatches
+    return Proof(
+        lower_bound_s=bound_s,
+        gap=gap,
+        scope="candidates",
+        scope_detail=_scope(request, outcome),
+        solver="dp" if request.objective == "bottleneck" else "dp + branch and bound",
+        tolerance=TOLERANCE,
+        wall_s=wall_s,
+    )
+
+
+def _scope(request: PlanRequest, outcome: Outcome) -> str:
+    sizes = ", ".join(map(str, microbatch_sizes(request)))
+    return (
+        f"schedules {', '.join(allowed_schedules(request))}; micro-batches of {sizes}; one stage a device on the first "
+        f"devices in the order given; cuts: {_cuts(request, outcome)}"
+    )
+
+
+def _cuts(request: PlanRequest, outcome: Outcome) -> str:
+    return request.cuts if outcome.complete else "topological-order"
+
+
+def _cut_warnings(request: PlanRequest, outcome: Outcome) -> list[str]:
+    if outcome.complete:
+        return []
+    return [f"the model can be cut in more than {MAX_CUTS} ways: only cuts along one topological order were searched"]

@@ -1,0 +1,254 @@
+"""The search: candidates best first by lower bound, pruned by the incumbent; inside a candidate, the partition.
+
+Step time: data parallelism is simulated as it is. Each pipeline candidate is first improved from the bottleneck
+optimum and from equal shares, cheapest replays first, which gives an incumbent early; then the candidates are proven,
+least bound first, until none can beat the incumbent. Bottleneck: one dynamic programme a candidate.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bapipe.assembly import Assembler, Draft
+from bapipe.baselines import measure_baselines
+from bapipe.bounds import balanced_bound_s
+from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
+from bapipe.cost.cut_costs import CutCosts, cut_costs
+from bapipe.cuts import cut_space
+from bapipe.errors import SolverDisagreementError
+from bapipe.explain import explain_infeasible
+from bapipe.formulations.base import TOLERANCE, Formulation, OutOfTimeError, PartitionProblem, PartitionResult, Stop
+from bapipe.formulations.bottleneck import DynamicProgram
+from bapipe.formulations.step_time import StepTimeSearch
+from bapipe.plan import Baseline
+from bapipe.problem import PlanRequest
+
+IMPROVING_SHARE = 0.4
+"""Of the time limit, the most that goes into first incumbents before the proofs start."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands: seconds of the objective, None while unknown. `draft` is the incumbent, when it is new."""
+
+    phase: str
+    incumbent_s: float | None
+    lower_bound_s: float | None
+    draft: Draft | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """(incumbent - bound) / incumbent."""
+        return relative_gap(self.incumbent_s, self.lower_bound_s)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search found. `best` None: nothing, and `exhausted` says whether that is because nothing fits.
+
+    `lower_bound_s` is of the objective over all candidates, None when none is proven; `complete` says whether over
+    all the cuts that were asked for.
+    """
+
+    best: Draft | None
+    lower_bound_s: float | None
+    exhausted: bool
+    complete: bool
+    baselines: tuple[Baseline, ...]
+    explanation: tuple[str, ...]
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def relative_gap(objective_s: float | None, bound_s: float | None) -> float | None:
+    """(objective - bound) / objective, not below 0; None where either is unknown."""
+    if objective_s is None or bound_s is None:
+        return None
+    return max(0.0, 1 - bound_s / objective_s) if objective_s else 0.0
+
+
+@dataclass
+class Search:
+    """One search over the candidates of `request`, until `deadline_s` on the monotonic clock."""
+
+    request: PlanRequest
+    deadline_s: float
+    on_progress: OnProgress = lambda progress: None
+    should_stop: Stop = lambda: False
+    formulation: Formulation = field(default_factory=DynamicProgram)
+
+    def __post_init__(self) -> None:
+        self._started = time.monotonic()
+        self._assembler = Assembler(self.request)
+        self._baselines: list[Baseline] = []
+        self._costs: dict[int, CutCosts] = {}
+        self._best: Draft | None = None
+        self._best_s = float("inf")
+        self._bound_s: float | None = None
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Those measured so far."""
+        return tuple(self._baselines)
+
+    def run(self) -> Outcome:
+        """Searches until nothing can be better, or the time is up."""
+        todo = candidates(self.request)
+        self._start_from_baselines(todo)
+        self._space = cut_space(self.request.profile, self.request.cuts)
+        explanation: tuple[str, ...] = ()
+        try:
+            self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
+            exhausted = True
+            if self._best is None:
+                explanation = self._why_nothing_fits(todo)
+        except OutOfTimeError:
+            exhausted = False
+        bound = self._closed_bound() if exhausted else self._bound_s
+        return Outcome(self._best, bound, exhausted, self._space.complete, self.baselines, explanation)
+
+    def _start_from_baselines(self, todo: list[Candidate]) -> None:
+        for baseline, found in measure_baselines(self.request, self._assembler):
+            self._baselines.append(baseline)
+            if found is not None and found.candidate in todo and found.all_reduce == "overlapped":
+                self._take(found)
+
+    def _why_nothing_fits(self, todo: list[Candidate]) -> tuple[str, ...]:
+        return explain_infeasible(
+            self.request, [self._problem(c) for c in todo if c.schedule != DATA_PARALLEL], self._stop
+        )
+
+    def _bottleneck(self, todo: list[Candidate]) -> None:
+        queue = [(self._bound(c), order, c) for order, c in enumerate(todo) if not self._dominated(c, todo)]
+        heapq.heapify(queue)
+        while queue and queue[0][0] < self._threshold():
+            bound, _, candidate = heapq.heappop(queue)
+            self._bound_s = min(bound, self._best_s)
+            result = self.formulation.solve(self._problem(candidate), self._stop)
+            if result is not None:
+                self._offer(candidate, result)
+
+    def _step_time(self, todo: list[Candidate]) -> None:
+        for candidate in todo:
+            if candidate.schedule == DATA_PARALLEL:
+                self._take(self._assembler.data_parallel(candidate))
+        pipelines = [candidate for candidate in todo if candidate.schedule != DATA_PARALLEL]
+        bounds = {candidate: self._bound(candidate) for candidate in pipelines}
+        self._bound_s = min(bounds.values(), default=None)
+        self._improve(pipelines, bounds)
+        queue = [(bounds[c], order, c) for order, c in enumerate(pipelines)]
+        heapq.heapify(queue)
+        while queue and queue[0][0] < self._threshold():
+            _, _, candidate = heapq.heappop(queue)
+            rest = queue[0][0] if queue else float("inf")
+            self._prove(candidate, bounds[candidate], rest)
+
+    def _improve(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
+        """A good partition of each candidate, fewest operations first, as far as its share of time goes."""
+        until = self._started + IMPROVING_SHARE * (self.deadline_s - self._started)
+        for candidate in sorted(pipelines, key=lambda c: c.num_microbatches * c.num_devices):
+            if bounds[candidate] >= self._threshold():
+                continue
+            search = StepTimeSearch(self._problem(candidate), lambda: self._stop() or time.monotonic() > until)
+            try:
+                for cuts in self._starts(candidate):
+                    search.improve(cuts)
+            except OutOfTimeError:
+                if self._stop():
+                    raise
+                break
+            finally:
+                if search.best is not None:
+                    self._offer(candidate, search.best)
+
+    def _prove(self, candidate: Candidate, bound: float, rest: float) -> None:
+        def offer(result: PartitionResult) -> None:
+            self._offer(candidate, result)
+
+        search = StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer, bound)
+        try:
+            search.prove(self.request.gap)
+        finally:
+            self._bound_s = min(search.lower_bound_s, rest, self._best_s)
+
+    def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
+        problem = self._problem(candidate)
+        balanced = self.formulation.solve(problem, self._stop)
+        if balanced is not None:
+            yield balanced.cuts
+        chain = self._space.chain[self._space.chain >= 0]
+        if len(chain) > candidate.num_devices:
+            shares = np.linspace(0, len(chain) - 1, candidate.num_devices + 1).round().astype(int)[1:]
+            yield tuple(int(cut) for cut in chain[shares])
+
+    def _problem(self, candidate: Candidate) -> PartitionProblem:
+        communication = self.request.communication if self.request.objective == "bottleneck" else "none"
+        return PartitionProblem(
+            self._costs_at(candidate.microbatch_size),
+            candidate.schedule,
+            candidate.num_microbatches,
+            candidate.num_devices,
+            communication,
+        )
+
+    def _costs_at(self, microbatch_size: int) -> CutCosts:
+        if microbatch_size not in self._costs:
+            self._costs[microbatch_size] = cut_costs(self.request, self._space, microbatch_size)
+        return self._costs[microbatch_size]
+
+    def _bound(self, candidate: Candidate) -> float:
+        costs = self._costs_at(candidate.microbatch_size)
+        total = float(costs.work_s[-1])
+        if self.request.objective == "bottleneck":
+            return max(total / candidate.num_devices, costs.largest_layer_s) * candidate.num_microbatches
+        return balanced_bound_s(total, costs.largest_layer_s, candidate.num_devices, candidate.num_microbatches)
+
+    def _dominated(self, candidate: Candidate, todo: list[Candidate]) -> bool:
+        """Whether a schedule that needs no more memory anywhere is tried with the same bottleneck."""
+        problem = self._problem(candidate)
+        stages = range(candidate.num_devices)
+        for other in todo:
+            if other == candidate:
+                return False
+            same = other.num_devices == candidate.num_devices and other.microbatch_size == candidate.microbatch_size
+            if same and all(self._problem(other).in_flight(s) <= problem.in_flight(s) for s in stages):
+                return True
+        return False
+
+    def _offer(self, candidate: Candidate, result: PartitionResult) -> None:
+        """Simulates what a formulation found: no solver's word is taken."""
+        found = self._assembler.pipeline(candidate, self._space, result.cuts)
+        scale = candidate.num_microbatches if self.request.objective == "bottleneck" else 1
+        expected, actual = result.value_s * scale, found.objective_s(self.request)
+        if abs(actual - expected) > TOLERANCE * max(actual, expected) or not found.fits:
+            detail = f"the formulation says {expected!r} s, the simulator {actual!r} s, fits: {found.fits}"
+            raise SolverDisagreementError(f"{candidate}: {detail}")
+        self._take(found)
+
+    def _take(self, found: Draft) -> None:
+        """Keeps the better draft that fits; of two as good, the preferred one."""
+        if not found.fits:
+            return
+        value, best = found.objective_s(self.request), self._best
+        tied = abs(value - self._best_s) <= TOLERANCE * value
+        if (tied and best is not None and found.preference < best.preference) or (not tied and value < self._best_s):
+            self._best, self._best_s = found, value
+            self.on_progress(Progress("search", value, self._bound_s, found))
+
+    def _closed_bound(self) -> float | None:
+        """The bound once no candidate is left that could beat the incumbent by more than the gap."""
+        if self._best is None:
+            return None
+        return max(self._threshold(), self._bound_s or 0.0) if self.request.gap else self._best_s
+
+    def _threshold(self) -> float:
+        return self._best_s * (1 - max(self.request.gap, TOLERANCE))
+
+    def _stop(self) -> bool:
+        return self.should_stop() or time.monotonic() > self.deadline_s
