@@ -141,7 +141,7 @@ def _workers(cost: PipelineCost, orders: Sequence[Order], num_microbatches: int,
     activations = [given, *([NOT_YET] * num_microbatches for _ in range(count - 1))]
     gradients = [[NOT_YET] * num_microbatches for _ in range(count)]
     unread = [NOT_YET] * num_microbatches
-    workers = []
+    workers: list[_Worker] = []
     for s, stage in enumerate(cost.stages):
         last = s == count - 1
         outboxes = (gradients[s] if last else activations[s + 1], gradients[s - 1] if s else unread)
