@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from bapipe.constraints import constraint_faults
+from bapipe.constraints import constraint_faults, named_order_faults
 from bapipe.cost.pipeline import memory_limit_bytes, stage_loads_s
 from bapipe.errors import Fault, InvalidInputError
-from bapipe.orders import read_orders
 from bapipe.plan import Plan
 from bapipe.simulator import Simulation, simulate, unsupported
 from bapipe.structure import structure_faults
@@ -21,17 +20,15 @@ ABSOLUTE_TOLERANCE = 1e-12
 def check(plan: Plan) -> list[Fault]:
     """Every fault of `plan`, with pointers into it; none for a legal plan, nor for one that says `infeasible`.
 
-    Structure and constraints first; figures and memory only of a plan that can be replayed.
+    Orders, figures and memory are looked at only where the structure is sound.
     """
     if plan.status == "infeasible":
         return []
-    faults = [*structure_faults(plan), *unsupported(plan.request, "/request")]
-    if not faults and plan.schedule is not None:
-        faults += read_orders(plan, plan.schedule)[1]
-    replayable = not faults
-    faults += constraint_faults(plan)
-    if not replayable:
+    unsound = [*structure_faults(plan), *unsupported(plan.request, "/request")]
+    faults = [*unsound, *constraint_faults(plan)]
+    if unsound or plan.schedule is None:
         return faults
+    faults += named_order_faults(plan, plan.schedule)
     try:
         simulation = simulate(plan)
     except InvalidInputError as error:

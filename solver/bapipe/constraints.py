@@ -96,7 +96,11 @@ def _schedule_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
     if allowed is not None and schedule.name not in allowed:
         detail = f"schedule {schedule.name!r} is not among those asked for: {', '.join(allowed)}"
         yield Fault("not_allowed", detail, "/schedule/name")
-    if schedule.name == "custom" or not plan.stages:
+
+
+def named_order_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
+    """Orders of a plan of sound structure that are not those of the schedule it names."""
+    if schedule.name == "custom":
         return
     if FAMILIES[schedule.name].replicated and len(plan.stages) > 1:
         detail = f"data parallelism has one stage, not {len(plan.stages)}"
@@ -106,7 +110,7 @@ def _schedule_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
     placed = [stage.devices for stage in plan.stages]
     training = plan.request.task == "training"
     expected = placed_orders(schedule.name, placed, everyone, schedule.num_microbatches, training=training)
-    for number, (order, named) in enumerate(zip(schedule.orders, expected, strict=False)):
+    for number, (order, named) in enumerate(zip(schedule.orders, expected, strict=True)):
         if order != named:
             detail = f"this is not the order of {schedule.name}; name the schedule custom, or use that order"
             yield Fault("wrong_schedule", detail, f"/schedule/orders/{number}")

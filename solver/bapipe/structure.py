@@ -37,9 +37,9 @@ def _layer_faults(plan: Plan) -> Iterator[Fault]:
             if layer in first:
                 yield Fault("duplicate_layer", f"layer {layer!r} is already in stage {first[layer]}", pointer)
             first.setdefault(layer, s)
-    for layer in plan.request.profile.layers:
-        if layer.id not in first:
-            yield Fault("missing_layer", f"no stage has layer {layer.id!r}; every layer is in one", "/stages")
+    for wanted in plan.request.profile.layers:
+        if wanted.id not in first:
+            yield Fault("missing_layer", f"no stage has layer {wanted.id!r}; every layer is in one", "/stages")
 
 
 def _edge_faults(plan: Plan) -> Iterator[Fault]:
