@@ -1,16 +1,19 @@
 """A search in a process of its own, with a hard wall clock: solver libraries overrun their limits and ignore a stop.
 
-The child sends each incumbent as the stages of its draft; the parent simulates it again, so what it returns does not depend
-on the child being alive.
+The child sends each incumbent as the stages of its draft; the parent simulates it again, so what it returns does not
+depend on the child being alive.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -45,7 +48,8 @@ class _Stages:
 
 @dataclass(frozen=True)
 class _Report:
-    """What the child says: its progress, at the end the outcome, or the traceback that it died of. Drafts travel apart."""
+    """What the child says: its progress, at the end the outcome, or the traceback that it died of. Drafts travel
+    apart."""
 
     progress: Progress | None = None
     stages: _Stages | None = None
@@ -70,6 +74,7 @@ def search_in_child(
     receiver, sender = context.Pipe(duplex=False)
     deadline_s = started_s + request.time_limit_s
     child = context.Process(target=_search, args=(sender, request, deadline_s, formulation), daemon=True)
+    _start_server()
     child.start()
     sender.close()
     try:
@@ -135,7 +140,8 @@ class _Listener:
 
 
 def _search(sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation) -> None:
-    """The child."""
+    """The child. It does not hear the Ctrl-C that its parent hears: what it has found is asked for, not lost."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     search: Search | None = None
 
     def report(progress: Progress) -> None:
@@ -155,6 +161,14 @@ def _stages(draft: Draft | None) -> _Stages | None:
     if draft is None:
         return None
     return _Stages(draft.candidate, draft.layers, draft.devices, draft.cuts, draft.all_reduce)
+
+
+def _start_server() -> None:
+    """Starts the server that children are forked from deaf to Ctrl-C, and so are its children from their first
+    moment.""" if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        forkserver.ensure_running()
+        signal.signal(signal.SIGINT, before)
 
 
 def _context() -> ForkServerContext:
