@@ -16,10 +16,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
+from pydantic import ValidationError
+
 from bapipe.cost.compute import REFERENCE
 from bapipe.errors import Fault, FormatError, InvalidInputError
-from bapipe.faults import MAX_COUNT, unknown_reference
-from bapipe.formats.pipedream_lines import Arrow, Lines, Node, at_line, read_lines
+from bapipe.faults import MAX_COUNT, faults_of
+from bapipe.formats.pipedream_lines import MS_PER_S, Arrow, Lines, Node, at_line, line_of, read_lines
 from bapipe.problem import Edge, Layer, LayerTime, ModelProfile
 
 MAX_KIND_LENGTH = 1000
@@ -46,20 +48,23 @@ def read_pipedream(text: str, profile_batch: int, name: str) -> ModelProfile:
     if not lines.names and not faults:
         faults.append(Fault("no_layers", "the file has no node line"))
     if faults:
-        raise FormatError(faults)
+        raise FormatError(sorted(faults, key=line_of))
     dropped = _left_out(lines)
     nodes = {node.id: node for node in _by_number(lines) if node.id not in dropped}
     if not nodes:
         raise FormatError([Fault("no_layers", "nothing is left without Input nodes and unread __getitem__ nodes")])
-    arrows = [arrow for arrow in lines.arrows if arrow.source in nodes and arrow.target in nodes]
+    arrows = _kept_arrows(lines, nodes)
     views = _views(nodes, arrows)
-    return ModelProfile(
-        name=name,
-        layers=tuple(_layer(node, profile_batch, node.id in views) for node in nodes.values()),
-        edges=tuple(_edges(nodes, arrows, views, profile_batch)),
-        source=f"PipeDream graph.txt, profiled with a mini-batch of {profile_batch}",
-        warnings=tuple(_warnings(lines, dropped, profile_batch)),
-    )
+    try:
+        return ModelProfile(
+            name=name,
+            layers=tuple(_layer(node, profile_batch, node.id in views) for node in nodes.values()),
+            edges=tuple(dict.fromkeys(_edges(nodes, arrows, views, profile_batch))),
+            source=f"PipeDream graph.txt, profiled with a mini-batch of {profile_batch}",
+            warnings=tuple(_warnings(lines, dropped, profile_batch)),
+        )
+    except ValidationError as error:
+        raise FormatError(faults_of(error)) from None
 
 
 def _check_batch(profile_batch: int) -> None:
@@ -75,23 +80,24 @@ def _check_batch(profile_batch: int) -> None:
 def _graph_faults(lines: Lines) -> Iterator[Fault]:
     """Dangling edges, edges from a node to itself, a cycle, and items of outputs that do not exist."""
     graph: dict[str, set[str]] = {name: set() for name in lines.names}
-    line_of: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str], int] = {}
     for arrow in lines.arrows:
         ends = (arrow.source, arrow.target)
         for end in ends:
-            yield from unknown_reference(end, lines.names, at_line(arrow.line), "node")
+            if end not in lines.names:
+                yield Fault("dangling_reference", f"there is no node {end!r}", at_line(arrow.line))
         if arrow.source == arrow.target:
             yield Fault("cycle", f"node {arrow.source!r} reads itself; a profile is acyclic", at_line(arrow.line))
         elif arrow.source in graph and arrow.target in graph:
             graph[arrow.target].add(arrow.source)
-            line_of[ends] = arrow.line
+            numbers[ends] = arrow.line
         yield from _item_faults(lines, arrow)
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         path = error.args[1]
         detail = f"the nodes form a cycle: {' -> '.join(path)}; a profile is acyclic"
-        yield Fault("cycle", detail, at_line(line_of[path[0], path[1]]))
+        yield Fault("cycle", detail, at_line(numbers[path[0], path[1]]))
 
 
 def _item_faults(lines: Lines, arrow: Arrow) -> Iterator[Fault]:
@@ -103,7 +109,7 @@ def _item_faults(lines: Lines, arrow: Arrow) -> Iterator[Fault]:
         yield Fault("dangling_reference", detail, at_line(arrow.line))
 
 
-def _left_out(lines: Lines) -> list[str]:
+def _left_out(lines: Lines) -> set[str]:
     """Ids of Input sources, and of `__getitem__` nodes that nothing reads (again once those are gone)."""
     readers: dict[str, set[str]] = defaultdict(set)
     sources: dict[str, set[str]] = defaultdict(set)
@@ -111,16 +117,23 @@ def _left_out(lines: Lines) -> list[str]:
         readers[arrow.source].add(arrow.target)
         sources[arrow.target].add(arrow.source)
     nodes = _by_number(lines)
-    dropped = [node.id for node in nodes if node.description.startswith("Input") and not sources[node.id]]
+    dropped = {node.id for node in nodes if node.description.startswith("Input") and not sources[node.id]}
     unread = [node.id for node in nodes if _is_get_item(node) and not readers[node.id]]
     while unread:
         name = unread.pop()
-        dropped.append(name)
+        dropped.add(name)
         for source in sources[name]:
             readers[source].discard(name)
             if not readers[source] and _is_get_item(lines.nodes[source]):
                 unread.append(source)
     return dropped
+
+
+def _kept_arrows(lines: Lines, nodes: dict[str, Node]) -> list[Arrow]:
+    """The edges between `nodes`, in the order of their ends, whatever the order of the lines."""
+    place = {name: index for index, name in enumerate(nodes)}
+    kept = [arrow for arrow in lines.arrows if arrow.source in nodes and arrow.target in nodes]
+    return sorted(kept, key=lambda arrow: (place[arrow.source], place[arrow.target]))
 
 
 def _by_number(lines: Lines) -> list[Node]:
@@ -175,12 +188,12 @@ def _edges(
     """
     shared = _shared_outputs(nodes, arrows, views)
     for arrow in arrows:
-        source = nodes[arrow.source]
-        if not source.has_list:
-            view = views.get(arrow.source)
-            yield Edge(source=arrow.source, target=arrow.target, bytes_per_sample=0.0 if view in shared else None)
-            if view in shared and view is not None:
-                yield _output_edge(nodes[view[0]], arrow.target, view[1], batch)
+        source, view = nodes[arrow.source], views.get(arrow.source)
+        if view is not None and view in shared:
+            yield Edge(source=arrow.source, target=arrow.target, bytes_per_sample=0.0)
+            yield _output_edge(nodes[view[0]], arrow.target, view[1], batch)
+        elif not source.has_list:
+            yield Edge(source=arrow.source, target=arrow.target)
         elif arrow.target in views:
             yield _output_edge(source, arrow.target, views[arrow.target][1], batch)
         else:
@@ -190,7 +203,8 @@ def _edges(
 
 def _shared_outputs(
     nodes: dict[str, Node], arrows: list[Arrow], views: dict[str, tuple[str, int]]
-) -> set[tuple[str, int] | None]:
+) -> set[tuple[str, int]]:
+    """The outputs, as (node, item), of which several nodes read the same."""
     count: dict[tuple[str, int], int] = defaultdict(int)
     for arrow in arrows:
         outputs = nodes[arrow.source].outputs_bytes if nodes[arrow.source].has_list else ()
@@ -205,15 +219,14 @@ def _output_edge(source: Node, target: str, item: int, batch: int) -> Edge:
     return Edge(source=source.id, target=target, bytes_per_sample=size, tensor=f"output {item}")
 
 
-def _warnings(lines: Lines, dropped: list[str], batch: int) -> Iterator[str]:
-    for name in dropped:
-        node = lines.nodes[name]
+def _warnings(lines: Lines, dropped: set[str], batch: int) -> Iterator[str]:
+    for node in _by_number(lines):
+        if node.id not in dropped:
+            continue
         seconds = node.forward_s + node.backward_s
         if seconds or node.parameter_bytes:
-            what = f"{seconds * 1000:g} ms" + (
-                f" and {node.parameter_bytes:g} parameter bytes" * bool(node.parameter_bytes)
-            )
-            yield f"{name} ({node.description}) is left out with its {what}: it is no layer of the network"
+            what = f"{seconds * MS_PER_S:g} ms and {node.parameter_bytes:g} parameter bytes"
+            yield f"{node.id} ({node.description}) is left out with its {what}: it is no layer of the network"
     yield f"times are of {batch} samples only: at another micro-batch size they are taken as proportional to it"
     yield "what a layer keeps for its backward is not in the file: its output bytes are taken"
     if any(node.has_stage for node in lines.nodes.values()):

@@ -20,9 +20,10 @@ MS_PER_S = 1000.0
 TIMES = ("forward_compute_time", "backward_compute_time")
 SIZES = ("activation_size", "parameter_size")
 MAX_ID_LENGTH = 200
+MAX_FAULTS = 1000
 
-_FIELD = re.compile(r"\s*(\w+)\s*=\s*(\[[^\]]*\]|[^,\[\]]*?)\s*(?:,|$)")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_FIELD = re.compile(r"\s*(\w+)\s*=([^,\[\]]*(?:\[[^\]]*\]\s*)?)(?:,|$)")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _STAGE = re.compile(r"stage_id=\d+")
 
@@ -62,7 +63,10 @@ class Lines:
 
 
 def read_lines(text: str) -> Lines:
-    """Every node and edge of `text`, and a fault for each line that is neither or that repeats another."""
+    """Every node and edge of `text`, and a fault for each line that is neither or that repeats another.
+
+    Reading stops after `MAX_FAULTS` faults, and a last fault says so.
+    """
     lines = Lines()
     seen: dict[tuple[str, str], int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -72,12 +76,22 @@ def read_lines(text: str) -> Lines:
             _read_edge(lines, seen, line, number)
         else:
             _read_node(lines, line.strip(), number)
+        if len(lines.faults) >= MAX_FAULTS:
+            detail = f"reading stopped here, after {len(lines.faults)} faults"
+            lines.faults.append(Fault("too_many_faults", detail, at_line(number)))
+            break
     return lines
 
 
 def at_line(number: int) -> str:
     """The pointer to line `number` (the first line is 1)."""
     return f"/lines/{number}"
+
+
+def line_of(fault: Fault) -> int:
+    """The line that `fault` points to; 0 when it is about the whole file."""
+    number = fault.pointer.removeprefix("/lines/")
+    return int(number) if number.isdigit() else 0
 
 
 def _read_edge(lines: Lines, seen: dict[tuple[str, str], int], line: str, number: int) -> None:
@@ -154,7 +168,7 @@ def _split_fields(text: str) -> list[tuple[str, str]] | None:
         match = _FIELD.match(text, position)
         if match is None:
             return None
-        pairs.append((match[1], match[2]))
+        pairs.append((match[1], match[2].strip()))
         position = match.end()
     return pairs
 
