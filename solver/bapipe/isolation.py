@@ -7,6 +7,7 @@ depend on the child being alive.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -48,8 +49,10 @@ class _Stages:
 
 @dataclass(frozen=True)
 class _Report:
-    """What the child says: its progress, at the end the outcome, or the traceback that it died of. Drafts travel
-    apart."""
+    """What the child says: its progress, at the end the outcome, or the traceback that it died of.
+
+    Drafts travel apart, as `stages`.
+    """
 
     progress: Progress | None = None
     stages: _Stages | None = None
@@ -142,6 +145,7 @@ class _Listener:
 def _search(sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation) -> None:
     """The child. It does not hear the Ctrl-C that its parent hears: what it has found is asked for, not lost."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     search: Search | None = None
 
     def report(progress: Progress) -> None:
@@ -157,6 +161,13 @@ def _search(sender: Connection, request: PlanRequest, deadline_s: float, formula
         sender.send(_Report(failure=traceback.format_exc()))
 
 
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _stages(draft: Draft | None) -> _Stages | None:
     if draft is None:
         return None
@@ -164,8 +175,8 @@ def _stages(draft: Draft | None) -> _Stages | None:
 
 
 def _start_server() -> None:
-    """Starts the server that children are forked from deaf to Ctrl-C, and so are its children from their first
-    moment.""" if threading.current_thread() is threading.main_thread():
+    """Starts the server that children are forked from deaf to Ctrl-C, as its children are from their first moment."""
+    if threading.current_thread() is threading.main_thread():
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         forkserver.ensure_running()
         signal.signal(signal.SIGINT, before)
