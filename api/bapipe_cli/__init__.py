@@ -1,0 +1,1 @@
+"""The `bapipe` command: the top layer, which may use the solver, the client and the service."""

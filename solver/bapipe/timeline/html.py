@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, counted, percent_text, seconds_text
-from bapipe.timeline.spans import KINDS, Row, device_spans, link_spans, stage_of_device
+from bapipe.timeline.spans import KINDS, Row, device_spans, link_spans, reduction_spans, stage_of_device
 
 if TYPE_CHECKING:
     from bapipe.simulator import Simulation
@@ -22,7 +22,7 @@ COLOURS = {"F": "F", "B": "B", "A": "A", "O": "O", "XF": "X", "XB": "Y"}
 
 def html_timeline(plan: Plan, simulation: Simulation) -> str:
     """The page for `plan`, a plan with a schedule, and its `simulation`."""
-    rows = [*device_spans(simulation), *link_spans(simulation)]
+    rows = [*device_spans(simulation), *reduction_spans(simulation), *link_spans(simulation)]
     shown = {span.kind for _, spans in rows for span in spans}
     parts = {
         "title": escape(f"{plan.request.profile.name} on {plan.request.cluster.name}"),

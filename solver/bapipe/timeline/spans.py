@@ -58,18 +58,23 @@ def device_spans(simulation: Simulation) -> list[Row]:
     return rows
 
 
+def reduction_spans(simulation: Simulation) -> list[Row]:
+    """A row a stage whose replicas reduce gradients."""
+    rows: dict[str, list[Span]] = defaultdict(list)
+    for reduction in simulation.reductions:
+        span = Span("A", reduction.start_s, reduction.end_s, reduction.stage)
+        rows[f"all-reduce {reduction.stage}"].append(span)
+    return list(rows.items())
+
+
 def link_spans(simulation: Simulation) -> list[Row]:
-    """A row a direction of a link that carries transfers, and a row a stage whose replicas reduce gradients."""
+    """A row a direction of a link that carries transfers."""
     rows: dict[str, list[Span]] = defaultdict(list)
     sent = simulation.transfers
     columns = zip(sent.source, sent.target, sent.kind, sent.start_s, sent.end_s, sent.microbatch, strict=True)
     for source, target, kind, start_s, end_s, microbatch in columns:
         name = f"{simulation.devices[source]} → {simulation.devices[target]}"
         rows[name].append(Span(f"X{kind}", start_s, end_s, NONE, microbatch))
-    for reduction in simulation.reductions:
-        rows[f"replicas of stage {reduction.stage}"].append(
-            Span("A", reduction.start_s, reduction.end_s, reduction.stage)
-        )
     return list(rows.items())
 
 

@@ -1,0 +1,60 @@
+# `make demo` and `make test` build the environments that they need; all they ask for is Python 3.11 or newer.
+PYTHON ?= python3
+WORKERS ?= 2
+WHEEL_ENV := build/wheel-env
+SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-fast lint format bench schemas wheel clean
+
+# The service as a real process, VGG-16 planned for four GPUs; writes demo/plan.json and demo/timeline.html.
+demo: .venv/.installed
+	.venv/bin/python -m bapipe_cli.demo
+
+# What CI runs: the linters, then every test against the built and installed wheel.
+test: lint wheel
+	BAPIPE_TESTED=wheel $(WHEEL_ENV)/bin/pytest -n $(WORKERS)
+
+# The same tests against the checkout, for the time between two edits.
+test-fast: .venv/.dev
+	.venv/bin/pytest -n $(WORKERS)
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy $(SOURCES)
+	.venv/bin/lint-imports
+
+format: .venv/.dev
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: .venv/.dev
+	.venv/bin/python -m benchmarks
+
+# docs/schemas, from the types.
+schemas: .venv/.installed
+	.venv/bin/bapipe schema --output-folder docs/schemas
+
+# The wheel, built and installed with the development tools into an environment that never sees the checkout.
+wheel: $(WHEEL_ENV)/.venv
+	rm -rf build/wheel
+	$(WHEEL_ENV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(WHEEL_ENV)/bin/python -m pip install --quiet "$$(echo build/wheel/*.whl)[dev]"
+	$(WHEEL_ENV)/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+
+clean:
+	rm -rf .venv build dist demo
+
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --editable '.[api]'
+	touch $@
+
+.venv/.dev: .venv/.installed
+	.venv/bin/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(WHEEL_ENV)/.venv: pyproject.toml
+	$(PYTHON) -m venv $(WHEEL_ENV)
+	touch $@

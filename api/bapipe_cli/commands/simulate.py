@@ -1,0 +1,97 @@
+"""`bapipe simulate`: what a plan costs, replayed event by event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from bapipe.plan import Plan
+from bapipe.quantities import bytes_text, percent_text, rate_text, seconds_text
+from bapipe_cli import options
+from bapipe_cli.exits import ExitCode
+from bapipe_cli.guard import user_faults
+from bapipe_cli.inputs import read_plan
+from bapipe_cli.output import check_folder, console, table, write_file
+from bapipe_cli.render import prediction_text, schedule_text
+
+if TYPE_CHECKING:
+    from bapipe.simulator import Simulation
+
+PlanArgument = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A plan file, as `bapipe plan -o` writes it; - for stdin.")
+]
+WidthOption = Annotated[int | None, typer.Option("--width", min=40, max=2000, help="Columns of the timeline.")]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", help="Write the timeline to this file, as a page of its own.", show_default=False),
+]
+
+
+def simulate(
+    plan: PlanArgument, width: WidthOption = None, html: HtmlOption = None, as_json: options.JsonOption = False
+) -> None:
+    """Replay a plan: its timeline, and what it predicts of step time, devices, links and memory."""
+    check_folder(html, "--html")
+    with user_faults(as_json=as_json):
+        subject = read_plan(plan)
+        if subject.status == "infeasible":
+            typer.echo("bapipe: the plan says that nothing fits; there is nothing to simulate", err=True)
+            raise typer.Exit(ExitCode.INFEASIBLE)
+        from bapipe.simulator import simulate as replay
+        from bapipe.timeline import html_timeline
+
+        simulation = replay(subject)
+        if html is not None:
+            write_file(html, html_timeline(subject, simulation))
+        if as_json:
+            typer.echo(simulation.prediction(subject.request).model_dump_json(indent=2))
+        else:
+            _print(subject, simulation, width)
+
+
+def _print(plan: Plan, simulation: Simulation, width: int | None) -> None:
+    from bapipe.timeline import ascii_timeline
+
+    out = console()
+    prediction = simulation.prediction(plan.request)
+    if plan.schedule is not None:
+        out.print(f"{schedule_text(plan.schedule, len(plan.stages))}; {prediction_text(prediction)}", style="bold")
+    out.print(f"period over repeated steps {seconds_text(prediction.period_s)}")
+    out.print(f"\n{ascii_timeline(simulation, width or out.width)}\n", soft_wrap=True)
+    out.print(device_table(plan, simulation))
+    if prediction.links:
+        out.print()
+        out.print(link_table(simulation))
+
+
+def device_table(plan: Plan, simulation: Simulation) -> Table:
+    """A row a device in use."""
+    made = table("Devices", ["device", "busy", "idle in between", "peak memory", "limit", "used"])
+    limits = {device: stage.memory_limit_bytes for stage in plan.stages for device in stage.devices}
+    for device in simulation.prediction(plan.request).devices:
+        limit = limits.get(device.device)
+        made.add_row(
+            device.device,
+            seconds_text(device.busy_s),
+            seconds_text(device.span_bubble_s),
+            bytes_text(device.peak_memory_bytes),
+            "none" if limit is None else bytes_text(limit),
+            percent_text(device.peak_memory_bytes / limit) if limit else "",
+        )
+    return made
+
+
+def link_table(simulation: Simulation) -> Table:
+    """A row a direction of a link that carries something."""
+    made = table("Links", ["from", "to", "busy", "share of the step", "bytes", "average"], text_columns=2)
+    step_time_s = simulation.step_time_s
+    for use in simulation.links:
+        share = use.busy_s / step_time_s if step_time_s else 0.0
+        average = rate_text(use.size_bytes / use.busy_s) if use.busy_s else "free"
+        made.add_row(
+            use.source, use.target, seconds_text(use.busy_s), percent_text(share), bytes_text(use.size_bytes), average
+        )
+    return made

@@ -1,0 +1,81 @@
+"""What goes wrong on the user's side, as a message and an exit code: never as a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
+
+import typer
+
+from bapipe.errors import BaPipeError, Fault, InvalidInputError, TimeLimitError
+from bapipe_cli.exits import ExitCode
+
+LIBRARIES = {"numpy": "solver", "fastapi": "api", "uvicorn": "api", "sqlalchemy": "api", "pydantic_settings": "api"}
+"""What a command may find missing in a bare installation, and the extra that brings it."""
+
+
+class ServerError(Exception):
+    """The service cannot be reached, or answers with something that is not about the input."""
+
+
+@contextmanager
+def user_faults(*, as_json: bool = False) -> Iterator[None]:
+    """Runs a command's body. Faults go to stderr, and with `as_json` also to stdout as a problem object.
+
+    Raises:
+        typer.Exit: with the code that `ExitCode` gives to what went wrong.
+    """
+    try:
+        yield
+    except InvalidInputError as error:
+        raise _invalid_input(error.faults, as_json=as_json) from None
+    except ServerError as error:
+        raise _exit(f"bapipe: {error}", ExitCode.SERVER) from None
+    except TimeLimitError as error:
+        raise _exit(f"bapipe: {error}", ExitCode.TIME_LIMIT) from None
+    except BaPipeError as error:
+        raise _exit(f"bapipe: a defect of BaPipe, please report it: {error}", ExitCode.DEFECT) from None
+    except ModuleNotFoundError as error:
+        raise _missing_library(error) from None
+    except KeyboardInterrupt:
+        raise _exit("bapipe: interrupted", ExitCode.INTERRUPTED) from None
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise _exit(f"bapipe: {place}{error.strerror or error}", ExitCode.USAGE) from None
+
+
+def problem_object(faults: tuple[Fault, ...]) -> dict[str, Any]:
+    """The faults as the service says them (RFC 9457)."""
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": status.value,
+        "detail": faults[0].detail if len(faults) == 1 else f"{len(faults)} faults: see errors",
+        "errors": [{"code": fault.code, "detail": fault.detail, "pointer": fault.pointer} for fault in faults],
+    }
+
+
+def _invalid_input(faults: tuple[Fault, ...], *, as_json: bool) -> typer.Exit:
+    """Both are pure Unicode, whatever the input that a fault quotes."""
+    for fault in faults:
+        typer.echo(str(fault).encode("utf-8", "backslashreplace").decode(), err=True)
+    if as_json:
+        typer.echo(json.dumps(problem_object(faults), indent=2))
+    return typer.Exit(ExitCode.INVALID_INPUT)
+
+
+def _missing_library(error: ModuleNotFoundError) -> typer.Exit:
+    """Only what an extra would bring is the user's to install; anything else is a defect, and raised as one."""
+    extra = LIBRARIES.get((error.name or "").partition(".")[0])
+    if extra is None:
+        raise error
+    return _exit(f"bapipe: this command needs {error.name}: install bapipe[{extra}]", ExitCode.USAGE)
+
+
+def _exit(message: str, code: ExitCode) -> typer.Exit:
+    typer.echo(message, err=True)
+    return typer.Exit(code)

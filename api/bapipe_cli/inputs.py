@@ -1,0 +1,117 @@
+"""What the user names on the command line, as a request: files, examples, cluster specs and options."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bapipe.errors import Fault, InvalidInputError
+from bapipe.faults import MAX_COUNT, parse, parse_json
+from bapipe.plan import Plan
+from bapipe.problem import Cluster, ModelProfile, PlanRequest
+
+
+def plan_request(
+    profile: str, cluster: str, options: Mapping[str, Any], *, form: str | None = None, profile_batch: int | None = None
+) -> PlanRequest:
+    """The request that the arguments describe. Options that are None keep the request's own defaults.
+
+    Raises:
+        InvalidInputError: with the faults of profile, cluster and options together, pointers from the request's root.
+    """
+    fields = {name: value for name, value in options.items() if value is not None}
+    batch = profile_batch if profile_batch is not None else _profiled_batch(fields["batch_size"])
+    faults: list[Fault] = []
+    unread: set[str] = set()
+    readers: dict[str, Callable[[], Any]] = {
+        "profile": lambda: read_profile(profile, form=form, profile_batch=batch),
+        "cluster": lambda: read_cluster(cluster),
+    }
+    for name, read in readers.items():
+        try:
+            fields[name] = read()
+        except InvalidInputError as error:
+            unread.add(f"/{name}")
+            faults += [Fault(fault.code, fault.detail, f"/{name}{fault.pointer}") for fault in error.faults]
+    try:
+        request = parse(PlanRequest, fields)
+    except InvalidInputError as error:
+        raise InvalidInputError(faults + [fault for fault in error.faults if fault.pointer not in unread]) from None
+    return request
+
+
+def integers(text: str | None, option: str) -> tuple[int, ...] | None:
+    """`1,2,4` as numbers.
+
+    Raises:
+        typer.BadParameter: something between the commas is no whole number.
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of whole numbers like 1,2,4", param_hint=option) from None
+
+
+def names(text: str | None) -> tuple[str, ...] | None:
+    """`gpipe,1f1b` as names; whether they exist is for the request to say."""
+    return None if text is None else tuple(part.strip() for part in text.split(","))
+
+
+def read_plan(path: str) -> Plan:
+    """The plan in a file, `-` for stdin.
+
+    Raises:
+        InvalidInputError: it cannot be read, or with every fault of the plan.
+    """
+    from bapipe.formats import load_plan
+
+    return parse(Plan, parse_json(sys.stdin.buffer.read())) if path == "-" else load_plan(path)
+
+
+def read_profile(name: str, *, form: str | None, profile_batch: int) -> ModelProfile:
+    """A file of any imported format, `-` for stdin, or the name of an example. A file wins over an example.
+
+    Raises:
+        InvalidInputError: neither, or with every fault of the file.
+    """
+    from bapipe.formats import load_profile, parse_profile
+    from bapipe.formats.examples import example_names, load_example
+
+    if name == "-":
+        return parse_profile(sys.stdin.buffer.read(), format=form, profile_batch=profile_batch)
+    path = Path(name)
+    if not path.exists() and name in example_names():
+        return load_example(name)
+    if not path.exists() and path.name == name:
+        raise InvalidInputError([_no_profile(name, example_names())])
+    return load_profile(path, format=form, profile_batch=profile_batch)
+
+
+def read_cluster(name: str) -> Cluster:
+    """A cluster file, or a one-line spec such as `4xV100-16G:pcie3`.
+
+    Raises:
+        InvalidInputError: with every fault of the file or the spec.
+    """
+    from bapipe.formats import load_cluster
+    from bapipe.presets import cluster_from_spec
+
+    return load_cluster(name) if Path(name).is_file() or name.endswith(".json") else cluster_from_spec(name)
+
+
+def _profiled_batch(batch: int) -> int:
+    """The mini-batch, kept positive: its own fault is the request's to name, and named once."""
+    return min(max(batch, 1), MAX_COUNT)
+
+
+def _no_profile(name: str, examples: Iterable[str]) -> Fault:
+    near = difflib.get_close_matches(name, examples, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the examples are {', '.join(sorted(examples))}"
+    return Fault("no_such_file", f"there is no file and no example {name!r}; {hint}")

@@ -1,0 +1,28 @@
+"""Ctrl-C: the first asks the search to stop with what it has, the second stops the command."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+
+class Interrupt:
+    """A context in which the first Ctrl-C sets `requested` instead of raising KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> Interrupt:
+        self._previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        signal.signal(signal.SIGINT, self._previous)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        sys.stderr.write("\nbapipe: stopping with the best plan so far; Ctrl-C again to leave at once\n")

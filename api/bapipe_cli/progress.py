@@ -1,0 +1,63 @@
+"""The progress bar of a search, on stderr, and only where stderr is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress_bar import ProgressBar
+
+from bapipe.quantities import percent_text, seconds_text
+from bapipe_cli.output import console
+
+if TYPE_CHECKING:
+    from bapipe.planner import Progress as SearchProgress
+
+Report = Callable[["SearchProgress"], None]
+
+
+@contextmanager
+def search_progress(title: str, time_limit_s: float) -> Iterator[Report]:
+    """Yields what a search reports its progress to."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        _TimeUsed(bar_width=30),
+        TextColumn("{task.fields[found]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(title, total=time_limit_s, found="")
+
+        def report(progress: SearchProgress) -> None:
+            bar.update(task, description=f"{title}: {progress.phase}", found=found_text(progress))
+
+        yield report
+
+
+def found_text(progress: SearchProgress) -> str:
+    """Incumbent, bound and gap, as far as they are known."""
+    parts = [
+        f"{name} {text(value)}"
+        for name, value, text in (
+            ("best", progress.incumbent_s, seconds_text),
+            ("bound", progress.lower_bound_s, seconds_text),
+            ("gap", progress.gap, percent_text),
+        )
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+class _TimeUsed(BarColumn):
+    """How much of the time limit is used. Drawn from the clock, so it moves between two reports too."""
+
+    def render(self, task: Task) -> ProgressBar:
+        task.completed = min(task.elapsed or 0.0, task.total or 0.0)
+        return super().render(task)
