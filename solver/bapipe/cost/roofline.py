@@ -12,19 +12,8 @@ from dataclasses import dataclass
 
 from bapipe.problem import DeviceKind, DType, Layer
 
-COMPUTE_BOUND = (
-    "conv",
-    "linear",
-    "lstm",
-    "gru",
-    "attention",
-    "matmul",
-    "gemm",
-    "embidirlstm",
-    "emubidirlstm",
-    "classifier",
-)
-"""First words of layer kinds (lower case, digits and `d` of a dimension dropped) that compute bounds at peak rate."""
+COMPUTE_BOUND = ("conv", "linear", "lstm", "gru", "rnn", "attention", "matmul", "gemm", "classifier")
+"""What the first word of a layer kind contains, in lower case, when compute bounds the layer at peak rate."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +66,8 @@ def scale(
 
 def is_compute_bound(layer: Layer) -> bool:
     """Whether compute rather than memory bounds a layer of this kind, by the first word of `layer.kind`."""
-    return _first_word(layer.kind) in COMPUTE_BOUND
+    word = _first_word(layer.kind)
+    return any(part in word for part in COMPUTE_BOUND)
 
 
 def missing_figures(kind: DeviceKind, dtype: DType) -> list[str]:
