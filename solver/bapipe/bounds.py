@@ -38,14 +38,14 @@ def balanced_bound_s(total_s: float, largest_layer_s: float, num_stages: int, nu
 class FrontBounds:
     """[stages in front][cuts] over all partitions of what is inside a cut into so many stages, that fit.
 
-    `load_s`: least largest load bound; `forward_s`: least largest forward; `turn_s`: least largest
-    (M-1)·B + (M - K)·F; `boundary_s`[stages]: least transfer seconds, one way, over the boundaries between them.
+    `way_s`: least transfer seconds, one way, over the boundaries between them. `load_s`: least largest load bound;
+    `forward_s`: least largest forward; `turn_s`: least largest (M-1)·B + (M - K)·F.
     """
 
+    way_s: list[Array]
     load_s: list[Array]
     forward_s: list[Array]
     turn_s: list[Array]
-    boundary_s: list[float]
 
     @property
     def root_s(self) -> float:
@@ -54,12 +54,17 @@ class FrontBounds:
 
 
 def front_bounds(problem: PartitionProblem, stop: Stop, below_s: float) -> FrontBounds:
-    """The tables for partitions whose step time is at most `below_s`."""
-    costs = problem.costs
-    boundaries = _least_boundaries(problem)
-    values = _FrontValues(problem, boundaries, below_s)
+    """The tables for partitions whose step time is at most `below_s`; infinity where there are none.
 
-    def table(value: StageValue) -> list[Array]:
+    Raises:
+        OutOfTimeError: when `stop()` turned true first.
+    """
+    values = _FrontValues(problem, below_s)
+    nothing = np.full(problem.costs.space.size, np.inf)
+    nothing[0] = 0.0
+
+    def table(value: StageValue, combine: np.ufunc = np.maximum) -> list[Array]:
+        costs = problem.costs
         recursion = MinMax(
             space=costs.space,
             value=value,
@@ -68,47 +73,52 @@ def front_bounds(problem: PartitionProblem, stop: Stop, below_s: float) -> Front
             usable=np.arange(costs.space.size),
             stop=stop,
             budget=below_s / problem.num_microbatches,
+            combine=combine,
         )
-        nothing = np.full(costs.space.size, np.inf)
-        nothing[0] = -np.inf
         return [nothing, *recursion.tables(problem.num_stages, "front")]
 
-    return FrontBounds(table(values.load_s), table(values.forward_s), table(values.turn_s), boundaries)
+    way_s = table(values.boundary_s, np.add)
+    values = _FrontValues(problem, below_s, way_s)
+    return FrontBounds(way_s, table(values.load_s), table(values.forward_s), table(values.turn_s))
 
 
 @dataclass(frozen=True)
 class _FrontValues:
     problem: PartitionProblem
-    boundaries: list[float]
     below_s: float
+    way_s: list[Array] | None = None
 
     def load_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """M·T + fill + drain of a stage with so many in front; infinity above `below_s` or where it does not fit."""
         costs = self.problem.costs
-        work, directions = costs.work_s, costs.directions
-        before = work[inner] + directions * (self.problem.boundary_s(stage - 1)[inner] + self.boundaries[stage])
-        load = self.problem.num_microbatches * (work[outer][None, :] - work[inner][:, None]) + before[:, None]
+        way = self.problem.boundary_s(stage - 1)[inner]
+        if self.way_s is not None:
+            way = way + self.way_s[stage][inner]
+        before = costs.work_s[inner] + costs.directions * way
+        load = self.problem.num_microbatches * (costs.work_s[outer][None, :] - costs.work_s[inner][:, None])
+        load = load + before[:, None]
         allowed = self.problem.fits(inner, outer, self.problem.num_stages - 1 - stage) & (load <= self.below_s)
         return np.where(allowed, load, np.inf)
 
+    def boundary_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """Seconds over the boundary in front of a stage."""
+        return self._where_allowed(self.problem.boundary_s(stage - 1)[inner][:, None], inner, outer, stage)
+
     def forward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
-        forward = self.problem.costs.forward_s
-        return self._where_allowed(forward[outer][None, :] - forward[inner][:, None], inner, outer, stage)
+        """Forward seconds of a stage."""
+        return self._where_allowed(_between(self.problem.costs.forward_s, inner, outer), inner, outer, stage)
 
     def turn_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
-        costs, count = self.problem.costs, self.problem.num_microbatches
+        """What a stage has left to do, its first backward aside, when the first backward reaches it."""
+        count = self.problem.num_microbatches
         held = min(self.problem.in_flight(self.problem.num_stages - 1 - stage), count)
-        forward = costs.forward_s[outer][None, :] - costs.forward_s[inner][:, None]
-        backward = costs.backward_s[outer][None, :] - costs.backward_s[inner][:, None]
+        forward = _between(self.problem.costs.forward_s, inner, outer)
+        backward = _between(self.problem.costs.backward_s, inner, outer)
         return self._where_allowed((count - 1) * backward + (count - held) * forward, inner, outer, stage)
 
     def _where_allowed(self, value: Array, inner: Indices, outer: Indices, stage: int) -> Array:
         return np.where(self.load_s(inner, outer, stage) < np.inf, value, np.inf)
 
 
-def _least_boundaries(problem: PartitionProblem) -> list[float]:
-    """[stages] Σ over the boundaries between so many first stages of the cheapest cut there."""
-    sums = [0.0, 0.0]
-    for position in range(problem.num_stages - 1):
-        between = problem.costs.transfer_s[position][1:-1]
-        sums.append(sums[-1] + (float(between.min()) if len(between) else 0.0))
-    return sums
+def _between(sums: Array, inner: Indices, outer: Indices) -> Array:
+    return np.asarray(sums[outer][None, :] - sums[inner][:, None])

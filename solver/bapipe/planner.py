@@ -58,8 +58,8 @@ def plan_isolated(
     should_stop: Callable[[], bool] = lambda: False,
     formulation: Formulation | None = None,
 ) -> Plan:
-    """`plan` in a child process, which is killed when its time is up or `should_stop()` turns true; the best plan that it has
-    reported is kept.
+    """`plan` in a child process, which is killed when its time is up or `should_stop()` turns true; the best plan that
+    it has reported is kept.
 
     Raises:
         InvalidInputError: what is not searched yet.

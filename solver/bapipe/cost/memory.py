@@ -62,8 +62,8 @@ def stash_bytes_per_sample(request: PlanRequest, layer: Layer) -> float:
 def num_buffers(policy: Literal["all", "in_flight"], in_flight: int, num_microbatches: int) -> tuple[int, int]:
     """(received activations, every other kind of message) for which a stage holds a buffer.
 
-    `all`: one a micro-batch, as torch allocates. `in_flight`: a received activation is kept until its backward ends, and
-    the next one may arrive meanwhile; of the others one is in use while the next is on its way.
+    `all`: one a micro-batch, as torch allocates. `in_flight`: a received activation is kept until its backward ends,
+    and the next one may arrive meanwhile; of the others one is in use while the next is on its way.
     """
     if policy == "all":
         return num_microbatches, num_microbatches

@@ -43,11 +43,12 @@ class MinMax:
     usable: Indices
     stop: Stop
     budget: float = float("inf")
+    combine: np.ufunc = np.maximum
 
     def tables(self, num_stages: int, side: Side) -> list[Array]:
         """[stages - 1][cuts] least largest value on that side of each cut, in exactly so many stages."""
         best = np.full(self.space.size, np.inf)
-        best[0 if side == "front" else -1] = -np.inf
+        best[0 if side == "front" else -1] = 0.0
         tables = []
         for placed in range(num_stages):
             best = self._one_more_stage(best, placed, num_stages, side)
@@ -71,7 +72,7 @@ class MinMax:
         values = np.where(self.space.inside_block(inner, outer), self.value(inner, outer, placed), np.inf)
         if side == "front":
             values = values.T
-        return np.asarray(np.maximum(values, best[columns][None, :]).min(axis=1))
+        return np.asarray(self.combine(values, best[columns][None, :]).min(axis=1))
 
     def _in_budget(self, cuts: Indices, done: int, num_stages: int, side: Side) -> np.ndarray:
         if np.isinf(self.budget):

@@ -186,7 +186,7 @@ class StepTimeSearch:
 
     def _way_s(self, cut: Indices, stage: int) -> Array:
         """[nodes] least transfer seconds, one way, from the first device to that of `stage`."""
-        return self.problem.boundary_s(stage - 1)[cut] + self._front.boundary_s[stage]
+        return self.problem.boundary_s(stage - 1)[cut] + self._front.way_s[stage][cut]
 
     def _stages(self, cuts: Indices, first: int = 0) -> SuffixStages:
         costs, count = self.problem.costs, cuts.shape[1] - 1
@@ -236,7 +236,7 @@ class StepTimeSearch:
 
 def _load_bound(problem: PartitionProblem, front: FrontBounds, inner: Indices, outer: Indices, stage: int) -> Array:
     costs = problem.costs
-    before = costs.work_s[inner] + costs.directions * (problem.boundary_s(stage - 1)[inner] + front.boundary_s[stage])
+    before = costs.work_s[inner] + costs.directions * (problem.boundary_s(stage - 1)[inner] + front.way_s[stage][inner])
     work = costs.work_s[outer][None, :] - costs.work_s[inner][:, None]
     return np.asarray(problem.num_microbatches * work + before[:, None])
 
