@@ -1,0 +1,49 @@
+"""Puts the service together: settings, store, engine, routes, errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
+
+from bapipe.planner import plan_isolated
+from bapipe_api import problems
+from bapipe_api.jobs import JobEngine, Solve
+from bapipe_api.routes import health, plans, simulations
+from bapipe_api.settings import Settings
+from bapipe_api.store import Store
+
+
+def create_app(settings: Settings | None = None, *, solve: Solve = plan_isolated) -> FastAPI:
+    """The service as an ASGI application. `settings` None: from the environment. `solve` runs in a thread."""
+    settings = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        with Store(settings.database_url) as store:
+            engine = JobEngine(store, solve, settings.max_concurrent_solves)
+            engine.start()
+            app.state.store, app.state.engine = store, engine
+            try:
+                yield
+            finally:
+                await run_in_threadpool(engine.close)
+
+    app = FastAPI(
+        title="BaPipe",
+        summary="Balanced pipeline partitions, schedules and proofs for training on several accelerators",
+        version=version("bapipe"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.settings = settings
+    problems.install(app)
+    for router in (plans.router, simulations.router, health.router):
+        app.include_router(router)
+    return app

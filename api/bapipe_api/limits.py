@@ -1,0 +1,73 @@
+"""What is too large for this service, though it may be right: said in faults, like everything that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bapipe.errors import Fault, InvalidInputError
+from bapipe.faults import parse, parse_json
+from bapipe.plan import Plan
+from bapipe.planner import validate
+from bapipe.problem import PlanRequest
+from bapipe_api.settings import Settings
+
+MAX_OBJECTS = 500_000
+
+
+def read_request(body: bytes, settings: Settings) -> PlanRequest:
+    """The request in `body`: right in itself, within this service's limits, and one that can be searched.
+
+    Raises:
+        InvalidInputError: with every fault.
+    """
+    request = parse(PlanRequest, _read_json(body))
+    _refuse(_request_faults(request, settings))
+    validate(request)
+    return request
+
+
+def read_plan(body: bytes, settings: Settings) -> Plan:
+    """The plan in `body`, right in itself and within this service's limits.
+
+    Raises:
+        InvalidInputError: with every fault.
+    """
+    plan = parse(Plan, _read_json(body))
+    _refuse(_plan_faults(plan, settings))
+    return plan
+
+
+def _read_json(body: bytes) -> Any:
+    """The JSON value in `body`, unless it has so many objects that checking each one would take minutes."""
+    if body.count(b"{") > MAX_OBJECTS:
+        raise InvalidInputError([Fault("too_large", f"more than {MAX_OBJECTS} objects in one document")])
+    return parse_json(body)
+
+
+def _refuse(faults: Iterator[Fault]) -> None:
+    found = list(faults)
+    if found:
+        raise InvalidInputError(found)
+
+
+def _request_faults(request: PlanRequest, settings: Settings) -> Iterator[Fault]:
+    layers, devices = len(request.profile.layers), len(request.cluster.devices)
+    if layers * devices > settings.max_layers_times_devices:
+        detail = (
+            f"{layers} layers × {devices} devices are more than the {settings.max_layers_times_devices} that this "
+            "service takes; merge layers, or plan for fewer devices"
+        )
+        yield Fault("too_large", detail, "/profile/layers")
+    if request.time_limit_s > settings.max_time_limit_s:
+        detail = f"{request.time_limit_s:g} s is more than the {settings.max_time_limit_s:g} s that this service allows"
+        yield Fault("too_large", detail, "/time_limit_s")
+
+
+def _plan_faults(plan: Plan, settings: Settings) -> Iterator[Fault]:
+    operations, most = sum(map(len, plan.schedule.orders)) if plan.schedule else 0, settings.max_simulated_operations
+    if operations > most:
+        detail = (
+            f"{operations} operations are more than the {settings.max_simulated_operations} that are simulated here"
+        )
+        yield Fault("too_large", detail, "/schedule/orders")

@@ -1,0 +1,191 @@
+"""`/v1/plans` over HTTP: real searches, and scripted ones where a test decides when they end."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bapipe.check import check
+from bapipe.faults import parse
+from bapipe.plan import Plan
+from bapipe.problem import PlanRequest
+
+PATIENCE_S = 60.0
+
+
+def named(request: dict[str, Any], name: str, time_limit_s: float = 60.0) -> dict[str, Any]:
+    """`request` under the name of a script."""
+    return {**request, "profile": {**request["profile"], "name": name}, "time_limit_s": time_limit_s}
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """What `condition` returns as soon as it is true."""
+    end = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
+    return value
+
+
+def states(folder: Path) -> list[str]:
+    """The state of every plan in the service's database."""
+    with closing(sqlite3.connect(folder / "plans.sqlite3")) as connection:
+        return [row[0] for row in connection.execute("SELECT state FROM plans ORDER BY created_at")]
+
+
+def finished(url: str, location: str) -> dict[str, Any]:
+    """The plan at `location` once it is no longer running."""
+
+    def read() -> dict[str, Any] | None:
+        document: dict[str, Any] = httpx.get(url + location).raise_for_status().json()
+        return None if document["state"] == "running" else document
+
+    result: dict[str, Any] = until(read)
+    return result
+
+
+def test_a_plan_is_answered_and_kept(http: httpx.Client, request_json: dict[str, Any]) -> None:
+    response = http.post("/v1/plans", json=request_json)
+    assert response.status_code == 200
+    document = response.json()
+    assert document["state"] == "succeeded"
+    assert document["error"] is None
+    assert document["created_at"] <= document["finished_at"]
+    assert response.headers["location"] == f"/v1/plans/{document['id']}"
+
+    plan = parse(Plan, document["plan"])
+    assert plan.request == parse(PlanRequest, request_json)
+    assert check(plan) == []
+
+    again = http.get(response.headers["location"])
+    assert (again.status_code, again.json()) == (200, document)
+
+
+def test_nothing_fits_is_an_answer(http: httpx.Client, request_json: dict[str, Any]) -> None:
+    cluster = {**request_json["cluster"], "kinds": [{"name": "reference", "memory_bytes": 1000}]}
+    document = http.post("/v1/plans", json={**request_json, "cluster": cluster}).json()
+    assert document["state"] == "infeasible"
+    assert document["plan"]["status"] == "infeasible"
+    assert document["plan"]["explanation"]
+
+
+@pytest.mark.parametrize("prefer", ["wait=0", "respond-async", "respond-async, wait=0"])
+def test_who_will_not_wait_is_told_where_to_look(
+    service: Any, http: httpx.Client, request_json: dict[str, Any], prefer: str
+) -> None:
+    response = http.post("/v1/plans", json=request_json, headers={"Prefer": prefer})
+    assert response.status_code == 202
+    assert response.json()["state"] == "running"
+    assert response.json()["plan"] is None
+    assert int(response.headers["retry-after"]) >= 1
+    assert finished(service.url, response.headers["location"])["state"] == "succeeded"
+
+
+def test_a_wait_ends_and_the_search_goes_on(start_service: Any, request_json: dict[str, Any]) -> None:
+    url = start_service(scripted=True).url
+    response = httpx.post(url + "/v1/plans", json=named(request_json, "spin", 2.0), headers={"Prefer": "wait=1"})
+    assert response.status_code == 202
+    document = finished(url, response.headers["location"])
+    assert document["state"] == "timed_out"
+    assert [item["code"] for item in document["error"]["errors"]] == ["time_limit"]
+
+
+def test_many_at_once_all_get_their_own(http: httpx.Client, request_json: dict[str, Any]) -> None:
+    def plan(batch: int) -> int:
+        while True:
+            response = http.post("/v1/plans", json={**request_json, "batch_size": batch})
+            if response.status_code == 200:
+                return int(response.json()["plan"]["request"]["batch_size"])
+            assert response.status_code == 503
+            time.sleep(0.1)
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(plan, range(1, 9))) == list(range(1, 9))
+
+
+def test_a_full_service_says_when_to_come_back_and_still_answers(
+    start_service: Any, request_json: dict[str, Any]
+) -> None:
+    url = start_service(scripted=True, max_concurrent_solves=1).url
+    body = named(request_json, "spin")
+    assert httpx.post(url + "/v1/plans", json=body, headers={"Prefer": "wait=0"}).status_code == 202
+    refused = httpx.post(url + "/v1/plans", json=body)
+    assert refused.status_code == 503
+    assert [item["code"] for item in refused.json()["errors"]] == ["busy"]
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert httpx.get(url + "/livez").status_code == 200
+    assert httpx.get(url + "/readyz").status_code == 200
+
+
+def test_a_client_that_leaves_ends_its_search(start_service: Any, tmp_path: Path, request_json: dict[str, Any]) -> None:
+    url = start_service(scripted=True).url
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(url + "/v1/plans", json=named(request_json, "spin", 1000.0), timeout=1.0)
+    until(lambda: states(tmp_path) == ["cancelled"])
+
+
+def test_plans_survive_a_restart(start_service: Any, request_json: dict[str, Any]) -> None:
+    first = start_service()
+    response = httpx.post(first.url + "/v1/plans", json=request_json, timeout=60)
+    first.stop()
+    second = start_service()
+    assert httpx.get(second.url + response.headers["location"]).json() == response.json()
+
+
+def test_a_search_that_was_killed_with_the_service_is_failed_with_the_reason(
+    start_service: Any, request_json: dict[str, Any]
+) -> None:
+    first = start_service(scripted=True)
+    location = httpx.post(
+        first.url + "/v1/plans", json=named(request_json, "spin"), headers={"Prefer": "wait=0"}
+    ).headers["location"]
+    first.stop(signal.SIGKILL)
+    second = start_service(scripted=True)
+    document = httpx.get(second.url + location).json()
+    assert document["state"] == "failed"
+    assert [item["code"] for item in document["error"]["errors"]] == ["interrupted"]
+    assert document["finished_at"] is not None
+
+
+def test_a_service_that_is_told_to_stop_ends_its_searches(
+    start_service: Any, tmp_path: Path, request_json: dict[str, Any]
+) -> None:
+    service = start_service(scripted=True)
+    httpx.post(service.url + "/v1/plans", json=named(request_json, "spin", 1000.0), headers={"Prefer": "wait=0"})
+    service.stop()
+    assert states(tmp_path) == ["failed"]
+
+
+def test_two_services_do_not_share_a_store(start_service: Any) -> None:
+    start_service()
+    with pytest.raises(pytest.fail.Exception, match="another process serves from this store"):
+        start_service()
+
+
+def test_an_error_of_the_search_stays_inside(start_service: Any, request_json: dict[str, Any]) -> None:
+    service = start_service(scripted=True)
+    response = httpx.post(service.url + "/v1/plans", json=named(request_json, "raise"))
+    assert response.status_code == 200
+    assert response.json()["state"] == "failed"
+    assert [item["code"] for item in response.json()["error"]["errors"]] == ["internal_error"]
+    assert "secret" not in response.text
+    assert "secret solver text" in service.log.read_text()
+
+
+def test_too_large_a_problem_is_refused(start_service: Any, request_json: dict[str, Any]) -> None:
+    url = start_service(scripted=True, max_layers_times_devices=7, max_time_limit_s=5).url
+    response = httpx.post(url + "/v1/plans", json=request_json)
+    assert response.status_code == 422
+    assert {(item["code"], item["pointer"]) for item in response.json()["errors"]} == {
+        ("too_large", "/profile/layers"),
+        ("too_large", "/time_limit_s"),
+    }
