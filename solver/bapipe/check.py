@@ -20,7 +20,7 @@ ABSOLUTE_TOLERANCE = 1e-12
 def check(plan: Plan) -> list[Fault]:
     """Every fault of `plan`, with pointers into it; none for a legal plan, nor for one that says `infeasible`.
 
-    Orders, figures and memory are looked at only where the structure is sound.
+    Orders are looked at only where the structure is sound, figures and memory only where the orders can be executed.
     """
     if plan.status == "infeasible":
         return []
@@ -28,12 +28,12 @@ def check(plan: Plan) -> list[Fault]:
     faults = [*unsound, *constraint_faults(plan)]
     if unsound or plan.schedule is None:
         return faults
-    faults += named_order_faults(plan, plan.schedule)
     try:
         simulation = simulate(plan)
     except InvalidInputError as error:
         return [*faults, *error.faults]
-    return [*faults, *_memory_faults(plan, simulation), *_figure_faults(plan, simulation), *_proof_faults(plan)]
+    faults += [*named_order_faults(plan, plan.schedule), *_memory_faults(plan, simulation)]
+    return [*faults, *_figure_faults(plan, simulation), *_proof_faults(plan)]
 
 
 def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:

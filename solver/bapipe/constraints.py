@@ -99,7 +99,7 @@ def _schedule_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
 
 
 def named_order_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
-    """Orders of a plan of sound structure that are not those of the schedule it names."""
+    """Orders that are not those of the schedule that the plan names, where the plan can be executed."""
     if schedule.name == "custom":
         return
     if FAMILIES[schedule.name].replicated and len(plan.stages) > 1:

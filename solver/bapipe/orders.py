@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from bapipe.errors import Fault
 from bapipe.plan import Plan, Schedule
@@ -22,6 +23,32 @@ class Seat:
     stage: int
     replica: int
     replicas: int
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What the device at a seat has to execute. Never listed before it is known to be as long as what was given."""
+
+    seat: Seat
+    num_microbatches: int
+    training: bool
+
+    @property
+    def microbatches(self) -> range:
+        """The micro-batches of the device: k on replica k mod r."""
+        return range(self.seat.replica, self.num_microbatches, self.seat.replicas)
+
+    @property
+    def size(self) -> int:
+        """The number of operations."""
+        return len(self.microbatches) * (2 if self.training else 1)
+
+    def names(self) -> Iterator[str]:
+        """The operations, micro-batch by micro-batch."""
+        for k in self.microbatches:
+            yield f"{self.seat.stage}F{k}"
+            if self.training:
+                yield f"{self.seat.stage}B{k}"
 
 
 def seats_of(plan: Plan) -> list[Seat]:
@@ -44,12 +71,12 @@ def read_orders(plan: Plan, schedule: Schedule) -> tuple[list[tuple[int, ...]], 
     orders: list[tuple[int, ...]] = []
     faults: list[Fault] = []
     for seat in seats:
-        known = _operations(seat, schedule.num_microbatches, training)
         order = schedule.orders[seat.order_number]
-        codes = tuple([known.get(name, -1) for name in order])
-        orders.append(codes)
-        if len(codes) != len(known) or len(set(codes)) != len(known) or -1 in codes:
-            faults += _order_faults(order, known, seat, schedule.num_microbatches)
+        duty = Duty(seat, schedule.num_microbatches, training)
+        codes = _codes(order, duty)
+        if codes is None:
+            faults += _order_faults(order, duty)
+        orders.append(codes or ())
     used = {seat.order_number for seat in seats}
     for number, order in enumerate(schedule.orders):
         if order and number not in used:
@@ -58,47 +85,57 @@ def read_orders(plan: Plan, schedule: Schedule) -> tuple[list[tuple[int, ...]], 
     return orders, faults
 
 
-def _operations(seat: Seat, num_microbatches: int, training: bool) -> dict[str, int]:
-    mine = range(seat.replica, num_microbatches, seat.replicas)
-    known = {f"{seat.stage}F{k}": 2 * k for k in mine}
-    if training:
-        known.update({f"{seat.stage}B{k}": 2 * k + 1 for k in mine})
-    return known
+def _codes(order: tuple[str, ...], duty: Duty) -> tuple[int, ...] | None:
+    """The order as integers; None when it is not made of just the operations of its device, each once."""
+    if len(order) != duty.size:
+        return None
+    stage, mine = duty.seat.stage, duty.microbatches
+    known = {f"{stage}F{k}": 2 * k for k in mine}
+    if duty.training:
+        known.update({f"{stage}B{k}": 2 * k + 1 for k in mine})
+    codes = tuple([known.get(name, -1) for name in order])
+    return codes if -1 not in codes and len(set(codes)) == len(codes) else None
 
 
-def _order_faults(order: tuple[str, ...], known: dict[str, int], seat: Seat, num_microbatches: int) -> Iterator[Fault]:
-    pointer = f"/schedule/orders/{seat.order_number}"
+def _order_faults(order: tuple[str, ...], duty: Duty) -> Iterator[Fault]:
+    pointer = f"/schedule/orders/{duty.seat.order_number}"
     first: dict[str, int] = {}
     for place, name in enumerate(order):
-        if name not in known:
-            yield _foreign(name, seat, num_microbatches, f"{pointer}/{place}")
+        foreign = _foreign(name, duty)
+        if foreign is not None:
+            yield Fault(*foreign, f"{pointer}/{place}")
         elif name in first:
             detail = f"{name} was already executed at place {first[name]}; every operation comes once"
             yield Fault("duplicate_operation", detail, f"{pointer}/{place}")
-        first.setdefault(name, place)
-    missing = [name for name in known if name not in first]
+        else:
+            first[name] = place
+    missing = duty.size - len(first)
     if missing:
-        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-        yield Fault("missing_operation", f"{', '.join(missing[:NAMED])}{more} never executed; add them", pointer)
+        named = ", ".join(islice((name for name in duty.names() if name not in first), NAMED))
+        more = f" and {missing - NAMED} more" if missing > NAMED else ""
+        yield Fault("missing_operation", f"{named}{more} never executed; add them", pointer)
 
 
-def _foreign(name: str, seat: Seat, num_microbatches: int, pointer: str) -> Fault:
-    """Why an operation is none of this device's."""
+def _foreign(name: str, duty: Duty) -> tuple[str, str] | None:
+    """The code and the sentence for an operation that is none of the device's; None for one that is."""
     match = OPERATION.fullmatch(name)
     if match is None:
-        detail = f"{name[:60]!r} is no operation; write stage, kind (F, B) and micro-batch, such as 2F0"
-        return Fault("unknown_operation", detail, pointer)
-    stage, kind, microbatch = int(match[1]), match[2], int(match[3])
+        return "unknown_operation", f"{name[:60]!r} is none; write stage, kind (F, B) and micro-batch, such as 2F0"
+    kind = match[2]
     if kind in "IWR":
-        detail = f"{name}: split backwards and recomputation cannot be simulated yet; use F and B"
-        return Fault("unsupported", detail, pointer)
-    if microbatch >= num_microbatches:
-        detail = f"{name}: the micro-batches are 0 to {num_microbatches - 1}"
-        return Fault("unknown_operation", detail, pointer)
+        return "unsupported", f"{name}: split backwards and recomputation cannot be simulated yet; use F and B"
+    if kind == "B" and not duty.training:
+        return "unknown_operation", f"{name}: inference has no backward; leave it out"
+    return _misplaced(name, int(match[1]), int(match[3]), duty)
+
+
+def _misplaced(name: str, stage: int, microbatch: int, duty: Duty) -> tuple[str, str] | None:
+    seat = duty.seat
+    if microbatch >= duty.num_microbatches:
+        return "unknown_operation", f"{name}: the micro-batches are 0 to {duty.num_microbatches - 1}"
     if stage != seat.stage:
-        detail = f"{name} belongs to stage {stage}, and this device has stage {seat.stage}"
-        return Fault("misplaced_operation", detail, pointer)
-    if microbatch % seat.replicas != seat.replica:
-        detail = f"{name} belongs to replica {microbatch % seat.replicas}, and this device is replica {seat.replica}"
-        return Fault("misplaced_operation", detail, pointer)
-    return Fault("unknown_operation", f"{name}: inference has no backward; leave it out", pointer)
+        return "misplaced_operation", f"{name} belongs to stage {stage}, and this device has stage {seat.stage}"
+    owner = microbatch % seat.replicas
+    if owner != seat.replica:
+        return "misplaced_operation", f"{name} belongs to replica {owner}, and this device is replica {seat.replica}"
+    return None

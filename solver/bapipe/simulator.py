@@ -13,15 +13,17 @@ from bapipe.cost.collectives import ring_bytes
 from bapipe.cost.memory import peak_bytes
 from bapipe.cost.pipeline import PipelineCost, pipeline_cost, stage_loads_s
 from bapipe.errors import Fault, InvalidInputError
+from bapipe.faults import parse
 from bapipe.graph import graph_of
 from bapipe.orders import read_orders, seats_of
 from bapipe.period import period_s
-from bapipe.plan import DevicePrediction, LinkPrediction, Plan, Prediction
+from bapipe.plan import Plan, Prediction
 from bapipe.problem import Cluster, Link, PlanRequest
 from bapipe.replay import AllReduce, Reduction, Timeline, replay
 from bapipe.structure import structure_faults
 
 KINDS = "FB"
+DEVICE_FIGURES = ("device", "busy_s", "span_bubble_s", "peak_memory_bytes")
 
 
 @dataclass(frozen=True)
@@ -85,23 +87,25 @@ class Simulation:
     links: tuple[LinkUse, ...]
 
     def prediction(self, request: PlanRequest) -> Prediction:
-        """The figures that a plan carries. A step that takes no time has 0 samples per second."""
+        """The figures that a plan carries. A step that takes no time has 0 samples per second.
+
+        Raises:
+            InvalidInputError: when a figure is beyond what a plan can say.
+        """
         rows = zip(self.devices, self.busy_s, self.span_bubble_s, self.peak_memory_bytes, strict=True)
-        return Prediction(
-            step_time_s=self.step_time_s,
-            period_s=self.period_s,
-            bottleneck_s=max(stage_loads_s(self.cost, request.communication)),
-            samples_per_s=request.batch_size / self.step_time_s if self.step_time_s else 0.0,
-            bubble_fraction=self.bubble_fraction,
-            devices=tuple(
-                DevicePrediction(device=device, busy_s=busy, span_bubble_s=bubble, peak_memory_bytes=peak)
-                for device, busy, bubble, peak in rows
-            ),
-            links=tuple(
-                LinkPrediction(source=use.source, target=use.target, busy_s=use.busy_s, bytes=use.size_bytes)
+        figures = {
+            "step_time_s": self.step_time_s,
+            "period_s": self.period_s,
+            "bottleneck_s": max(stage_loads_s(self.cost, request.communication)),
+            "samples_per_s": request.batch_size / self.step_time_s if self.step_time_s else 0.0,
+            "bubble_fraction": self.bubble_fraction,
+            "devices": tuple(dict(zip(DEVICE_FIGURES, row, strict=True)) for row in rows),
+            "links": tuple(
+                {"source": use.source, "target": use.target, "busy_s": use.busy_s, "bytes": use.size_bytes}
                 for use in self.links
             ),
-        )
+        }
+        return parse(Prediction, figures, "/prediction")
 
 
 def simulate(plan: Plan) -> Simulation:

@@ -157,6 +157,14 @@ def test_an_order_that_deadlocks_is_a_fault():
     assert ("deadlock", "/schedule/orders/2/0") in pairs(check(deadlocked))
 
 
+def test_a_schedule_of_a_billion_microbatches_is_refused_without_being_written_out():
+    plan = with_request(plan_of(), batch_size=10**9)
+    vast = changed(plan, schedule=changed(plan.schedule, num_microbatches=10**9, microbatch_size=1))
+    faults = check(vast)
+    assert pairs(faults) == [("missing_operation", f"/schedule/orders/{device}") for device in range(3)]
+    assert "0F4, 0B4, 0F5, 0B5, 0F6 and 1999999987 more" in faults[0].detail
+
+
 def test_an_incomplete_order_is_a_fault():
     plan = plan_of()
     orders = (plan.schedule.orders[0][:-1], *plan.schedule.orders[1:])

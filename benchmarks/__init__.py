@@ -1,0 +1,1 @@
+"""Measurements of speed, run by `make bench`; correctness is the tests' affair."""
