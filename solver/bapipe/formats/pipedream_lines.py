@@ -21,6 +21,7 @@ TIMES = ("forward_compute_time", "backward_compute_time")
 SIZES = ("activation_size", "parameter_size")
 MAX_ID_LENGTH = 200
 MAX_FAULTS = 1000
+MAX_FIELDS = 16
 
 _FIELD = re.compile(r"\s*(\w+)\s*=([^,\[\]]*(?:\[[^\]]*\]\s*)?)(?:,|$)")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -166,7 +167,7 @@ def _split_fields(text: str) -> list[tuple[str, str]] | None:
     pairs, position = [], 0
     while position < len(text):
         match = _FIELD.match(text, position)
-        if match is None:
+        if match is None or len(pairs) == MAX_FIELDS:
             return None
         pairs.append((match[1], match[2].strip()))
         position = match.end()
