@@ -164,7 +164,8 @@ def _read_fields(text: str, pointer: str) -> tuple[dict[str, tuple[tuple[float, 
 
 
 def _split_fields(text: str) -> list[tuple[str, str]] | None:
-    pairs, position = [], 0
+    pairs: list[tuple[str, str]] = []
+    position = 0
     while position < len(text):
         match = _FIELD.match(text, position)
         if match is None or len(pairs) == MAX_FIELDS:
