@@ -72,7 +72,7 @@ LINKS = {
         "Gloo moves a GPU tensor through host memory: copy down, send, copy up, each whole before the next. Host to "
         "host: measured, Gloo's TCP transport, all-reduce of 0.4 GB in 1/6.52 s = 2.61 GB/s, by Gloo's maintainer in "
         "meta-pytorch/torchft pull request 199 (count=1), taken as of two ranks, a number that it does not state; both "
-        "copies: preset pcie3. Latency: half of the 200 µs that the same table gives for an all-reduce of 40 bytes, which "
-        "goes there and back",
+        "copies: preset pcie3. Latency: half of the 200 µs that the same table gives for an all-reduce of 40 bytes, "
+        "which goes there and back",
     ),
 }
