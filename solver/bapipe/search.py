@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from bapipe.problem import PlanRequest
 
 IMPROVING_SHARE = 0.4
 """Of the time limit, the most that goes into first incumbents before the proofs start."""
+
+SURPLUS_CUTS = 3_000
+"""The most cuts among which devices without use are looked for."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,7 @@ class Search:
         try:
             self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
             exhausted = True
-            if self._best is None:
-                explanation = self._why_nothing_fits(todo)
+            explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
         except OutOfTimeError:
             exhausted = False
         bound = self._closed_bound() if exhausted else self._bound_s
@@ -118,6 +120,21 @@ class Search:
             self._baselines.append(baseline)
             if found is not None and found.candidate in todo and found.all_reduce == "overlapped":
                 self._take(found)
+
+    def _surplus_devices(self) -> tuple[str, ...]:
+        """How many devices reach the same bottleneck; not looked for among very many cuts."""
+        best, stages = self._best, len(self.request.cluster.devices)
+        if best is None or self.request.objective != "bottleneck" or self._space.size > SURPLUS_CUTS:
+            return ()
+        fewest = best.candidate.num_devices
+        while fewest > 1:
+            result = self.formulation.solve(self._problem(replace(best.candidate, num_devices=fewest - 1)), self._stop)
+            if result is None or result.value_s > max(best.loads_s) * (1 + TOLERANCE):
+                break
+            fewest -= 1
+        if fewest == stages:
+            return ()
+        return (f"{fewest} devices reach the same bottleneck: {stages - fewest} of {stages} are surplus",)
 
     def _why_nothing_fits(self, todo: list[Candidate]) -> tuple[str, ...]:
         return explain_infeasible(
