@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-COMMANDS = {
+COMMANDS: dict[Callable[..., None], str] = {
     plan: "Find the fastest plan for a profile on a cluster, and prove it.",
     simulate: "Replay a plan: timeline, step time, devices, links, memory.",
     compare: "Set the plan beside what is done without a planner.",

@@ -53,10 +53,20 @@ def plan_there(request: PlanRequest, url: str) -> Plan:
     """
     from bapipe_client import Client, ServiceError
 
-    if not url.startswith(("http://", "https://")):
+    if not _is_address(url):
         raise typer.BadParameter(f"{url!r} is no address like http://127.0.0.1:8000", param_hint="--server")
     try:
         with Client(url) as client, search_progress(f"planning on {url}", request.time_limit_s):
             return client.plan(request)
     except ServiceError as error:
         raise ServerError(str(error)) from None
+
+
+def _is_address(url: str) -> bool:
+    from httpx import URL, InvalidURL
+
+    try:
+        address = URL(url)
+    except InvalidURL:
+        return False
+    return address.scheme in ("http", "https") and bool(address.host)

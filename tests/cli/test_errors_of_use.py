@@ -25,6 +25,7 @@ import pytest
         ["plan", "vgg16", "4xV100-16G:pcie3", "--batch", "8", "--no-such-option"],
         ["plan", "vgg16", "4xV100-16G:pcie3", "--batch", "8", "-o", "/no/such/folder/plan.json"],
         ["plan", "vgg16", "4xV100-16G:pcie3", "--batch", "8", "--server", "localhost:8000"],
+        ["plan", "vgg16", "4xV100-16G:pcie3", "--batch", "8", "--server", "http://[::1"],
         ["compare", "vgg16", "--batch", "8"],
         ["simulate"],
         ["schema", "plam"],
