@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bapipe.cost.compute import REFERENCE, usable_times
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
-from bapipe.problem import Cluster, ModelProfile, PlanRequest
+from bapipe.problem import Cluster, Layer, ModelProfile, PlanRequest
 
 SEARCHED = {
     "objective": ("step-time", "bottleneck"),
@@ -17,8 +18,13 @@ SEARCHED = {
 
 
 def refuse_unsupported(request: PlanRequest) -> None:
-    """Raises InvalidInputError with every part of `request` that is not searched yet."""
-    faults = [*_request_faults(request), *_profile_faults(request.profile), *_cluster_faults(request.cluster)]
+    """Raises InvalidInputError with every part of `request` that is not searched yet, or that lacks its times."""
+    faults = [
+        *_request_faults(request),
+        *_profile_faults(request.profile),
+        *_cluster_faults(request.cluster),
+        *_time_faults(request),
+    ]
     if faults:
         raise InvalidInputError(faults)
 
@@ -79,18 +85,38 @@ def _link_mode_faults(cluster: Cluster) -> Iterator[Fault]:
             yield Fault("unsupported", detail, f"/cluster/links/{place}/mode")
 
 
-def _time_warnings(request: PlanRequest) -> Iterator[str]:
-    for name in dict.fromkeys(device.kind for device in request.cluster.devices):
-        layers = request.profile.layers
-        measured = [any(time.device_kind == name for time in layer.times) for layer in layers]
-        untimed = sum(not layer.times for layer in layers)
+def _time_faults(request: PlanRequest) -> Iterator[Fault]:
+    layers = request.profile.layers
+    if not any(layer.times for layer in layers):
+        yield Fault("missing_times", "no layer has a time; give each its forward and backward", "/profile/layers")
+    for name in _kinds_in_use(request):
+        untimed = [layer for layer in layers if layer.times and not usable_times(layer, name, request.measured_on)]
         if untimed:
-            yield f"{untimed} of {len(layers)} layers have no time and are taken to need none"
-        if sum(measured) + untimed < len(layers):
-            yield _borrowed_time_warning(request, name)
+            known = sorted({time.device_kind for layer in untimed for time in layer.times})
+            detail = (
+                f"{len(untimed)} layers, {untimed[0].id!r} first, have times for {', '.join(known)} but not for {name}; "
+                "plan for one of those, or say with measured_on what to scale from"
+            )
+            yield Fault("missing_times", detail, "/profile/layers")
 
 
-def _borrowed_time_warning(request: PlanRequest, kind: str) -> str:
-    if request.measured_on is not None:
-        return f"times measured on {request.measured_on} are scaled to {kind} by roofline"
-    return f"there are no times for {kind}: those of kind reference are taken unchanged"
+def _time_warnings(request: PlanRequest) -> Iterator[str]:
+    layers = request.profile.layers
+    untimed = sum(not layer.times for layer in layers)
+    if untimed:
+        yield f"{untimed} of {len(layers)} layers have no time and are taken to need none"
+    for name in _kinds_in_use(request):
+        if name == REFERENCE or all(_has_own_times(layer, name) for layer in layers if layer.times):
+            continue
+        if request.measured_on is None:
+            yield f"there are no times for {name}: those of kind {REFERENCE} are taken unchanged"
+        elif request.measured_on != name:
+            yield f"times measured on {request.measured_on} are scaled to {name} by roofline"
+
+
+def _kinds_in_use(request: PlanRequest) -> list[str]:
+    return list(dict.fromkeys(device.kind for device in request.cluster.devices))
+
+
+def _has_own_times(layer: Layer, kind: str) -> bool:
+    return any(time.device_kind == kind for time in layer.times)

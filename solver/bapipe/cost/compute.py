@@ -6,9 +6,13 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from bapipe.cost import roofline
-from bapipe.problem import DeviceKind, Layer, LayerTime, ModelProfile
+from bapipe.problem import DeviceKind, Layer, LayerTime, PlanRequest
 
 REFERENCE = "reference"
+"""The device kind of times that were measured on a device of which nothing is known."""
+
+Point = tuple[int, float]
+"""Micro-batch size, seconds."""
 
 
 @dataclass(frozen=True)
@@ -19,50 +23,62 @@ class LayerSeconds:
     backward_s: tuple[float, ...]
 
 
-def layer_seconds(
-    profile: ModelProfile, kind: DeviceKind, microbatch_size: int, measured_on: DeviceKind | None = None
-) -> LayerSeconds:
+def layer_seconds(request: PlanRequest, kind: DeviceKind, microbatch_size: int) -> LayerSeconds:
     """Seconds of every layer for one micro-batch on `kind`.
 
-    Times measured on `kind` are used as they are. Where there are none, times of kind `reference` are taken unchanged,
-    or scaled by roofline from `measured_on`. A layer without times takes none.
+    Times measured on `kind` are used as they are. Where there are none, those of `request.measured_on` or of kind
+    `reference` are scaled by roofline from `measured_on`, or taken unchanged when it is not given. A layer without
+    times takes none.
     """
-    pairs = [_pair(layer, kind, microbatch_size, measured_on) for layer in profile.layers]
-    return LayerSeconds(tuple(f for f, _ in pairs), tuple(b for _, b in pairs))
+    measured_on = next((known for known in request.cluster.kinds if known.name == request.measured_on), None)
+    pairs = [_pair(request, layer, kind, measured_on, microbatch_size) for layer in request.profile.layers]
+    return LayerSeconds(tuple(forward for forward, _ in pairs), tuple(backward for _, backward in pairs))
 
 
-def at_microbatch(points: tuple[LayerTime, ...], size: int, overhead_s: float) -> tuple[float, float]:
-    """(forward, backward) seconds at micro-batch `size` from measured points.
+def usable_times(layer: Layer, kind: str, measured_on: str | None) -> tuple[LayerTime, ...]:
+    """The times of `layer` that say how long it takes on `kind`: its own, else those they are borrowed from."""
+    for name in (kind, measured_on, REFERENCE):
+        found = tuple(time for time in layer.times if time.device_kind == name)
+        if found:
+            return found
+    return ()
+
+
+def at_microbatch(points: list[Point], size: int, overhead_s: float) -> float:
+    """Seconds at micro-batch `size` from measured points.
 
     One point (b0, t0): t(b) = o + (t0 - o)·b/b0 with launch overhead o. Several: affine between neighbours, and beyond
     the ends along the nearest segment, never below zero.
     """
-    ordered = sorted(points, key=lambda point: point.microbatch_size)
-    return (
-        _interpolate([(p.microbatch_size, p.forward_s) for p in ordered], size, overhead_s),
-        _interpolate([(p.microbatch_size, p.backward_s) for p in ordered], size, overhead_s),
-    )
-
-
-def _pair(layer: Layer, kind: DeviceKind, size: int, measured_on: DeviceKind | None) -> tuple[float, float]:
-    own = tuple(time for time in layer.times if time.device_kind == kind.name)
-    if own:
-        return at_microbatch(own, size, kind.launch_overhead_s)
-    known = measured_on.name if measured_on is not None else REFERENCE
-    borrowed = tuple(t for t in layer.times if t.device_kind in (known, REFERENCE))
-    if not borrowed:
-        return 0.0, 0.0
-    forward, backward = at_microbatch(borrowed, size, kind.launch_overhead_s)
-    factor = roofline.scale(layer, measured_on, kind) if measured_on is not None else 1.0
-    return forward * factor, backward * factor
-
-
-def _interpolate(points: list[tuple[int, float]], size: int, overhead_s: float) -> float:
     if len(points) == 1:
         base, seconds = points[0]
         overhead = min(overhead_s, seconds)
         return overhead + (seconds - overhead) * size / base
-    sizes = [base for base, _ in points]
-    right = min(max(bisect_left(sizes, size), 1), len(points) - 1)
-    (b0, t0), (b1, t1) = points[right - 1], points[right]
+    ordered = sorted(points)
+    right = min(max(bisect_left([base for base, _ in ordered], size), 1), len(ordered) - 1)
+    (b0, t0), (b1, t1) = ordered[right - 1], ordered[right]
     return max(0.0, t0 + (t1 - t0) * (size - b0) / (b1 - b0))
+
+
+def _pair(
+    request: PlanRequest, layer: Layer, kind: DeviceKind, measured_on: DeviceKind | None, size: int
+) -> tuple[float, float]:
+    times = usable_times(layer, kind.name, request.measured_on)
+    if not times:
+        return 0.0, 0.0
+    factors = [_factor(request, layer, time, kind, measured_on) for time in times]
+    scaled = list(zip(times, factors, strict=True))
+    return (
+        at_microbatch([(time.microbatch_size, time.forward_s * f) for time, f in scaled], size, kind.launch_overhead_s),
+        at_microbatch(
+            [(time.microbatch_size, time.backward_s * f) for time, f in scaled], size, kind.launch_overhead_s
+        ),
+    )
+
+
+def _factor(
+    request: PlanRequest, layer: Layer, time: LayerTime, kind: DeviceKind, measured_on: DeviceKind | None
+) -> float:
+    if measured_on is None or time.device_kind == kind.name:
+        return 1.0
+    return roofline.scale(layer, measured_on, kind, request.dtype, time.microbatch_size)

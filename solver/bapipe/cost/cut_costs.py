@@ -84,9 +84,9 @@ class CutCosts:
 def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> CutCosts:
     """The costs of `request` on its devices in their order, which are of one kind and speed."""
     profile, devices = request.profile, request.cluster.devices
-    kinds = {kind.name: kind for kind in request.cluster.kinds}
-    kind, speed = kinds[devices[0].kind], devices[0].speed
-    seconds = layer_seconds(profile, kind, microbatch_size, kinds.get(request.measured_on or ""))
+    kind = next(kind for kind in request.cluster.kinds if kind.name == devices[0].kind)
+    speed = devices[0].speed
+    seconds = layer_seconds(request, kind, microbatch_size)
     training = request.task == "training"
     crossing = space.crossing_bytes_per_sample * microbatch_size
 

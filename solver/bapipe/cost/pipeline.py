@@ -137,7 +137,6 @@ class CostTable:
         self._bucket_bytes = request.gradient_bucket_bytes
         self._devices = {device.id: device for device in cluster.devices}
         self._kinds = {kind.name: kind for kind in cluster.kinds}
-        self._measured_on = self._kinds.get(request.measured_on or "")
         self._seconds: dict[str, LayerSeconds] = {}
         self._request, self._microbatch_size = request, microbatch_size
         self._order = graph.layers
@@ -220,7 +219,7 @@ class CostTable:
     def _seconds_on(self, kind: DeviceKind) -> LayerSeconds:
         known = self._seconds.get(kind.name)
         if known is None:
-            known = layer_seconds(self._request.profile, kind, self._microbatch_size, self._measured_on)
+            known = layer_seconds(self._request, kind, self._microbatch_size)
             self._seconds[kind.name] = known
         return known
 
