@@ -62,3 +62,22 @@ def test_data_parallel_steps_do_not_overlap():
     asked = request([layer("a", parameter_bytes=8)], cluster(2, memory_bandwidth_bytes_per_s=8.0), 2)
     simulation = simulate(make_plan(asked, [["a"]], "data-parallel", 2))
     assert simulation.period_s == simulation.step_time_s == 3.0 + (2 * (8 + 16) + 8) / 8
+
+
+def alternating():
+    """Steps that take turns: updates and slow transfers make every second step the same, not every one."""
+    return pipeline([0.25, 0.0, 0.25], [3.5, 0.0, 0.25], [0.0, 10.25], [0.0, 0.0, 36.25]), operations("1f1b-so", 3, 6)
+
+
+def test_steps_that_repeat_in_pairs_have_the_mean_of_both_as_period():
+    cost, orders = alternating()
+    found = period_s(cost, replay(cost, orders, 6), 6, "overlapped")
+    assert found == 82.0
+    assert 60 * found == repeated(cost, orders, 6, 100) - repeated(cost, orders, 6, 40)
+
+
+def test_without_a_repetition_in_time_the_mean_over_the_replayed_steps_is_taken(monkeypatch):
+    monkeypatch.setattr("bapipe.period.LONGEST_TRANSIENT", 1)
+    cost, orders = alternating()
+    found = period_s(cost, replay(cost, orders, 6), 6, "overlapped")
+    assert found == repeated(cost, orders, 6, 2) - repeated(cost, orders, 6, 1)
