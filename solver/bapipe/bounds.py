@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bapipe.cost.cut_costs import Array, Indices
+from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import PartitionProblem, Stop
 from bapipe.formulations.dynamic_program import MinMax, StageValue
 

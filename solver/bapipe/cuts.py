@@ -2,11 +2,13 @@
 
 A pipeline of S stages is a chain of cuts ∅ = c_0 ⊂ c_1 ⊂ … ⊂ c_S = all; stage s holds c_{s+1} minus c_s. Everything
 that adds up over layers is a difference between two cuts, so the searches work on arrays over cuts, whatever the shape
-of the graph.
+of the graph. Along one topological order the cuts are its prefixes (`PrefixCuts`); of a graph with branches there are
+more (`LatticeCuts`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,52 +20,108 @@ from bapipe.problem import Cuts, ModelProfile
 MAX_CUTS = 100_000
 """Beyond so many closed sets the search keeps to one topological order, and says so."""
 
+Array = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
 
 @dataclass(frozen=True)
-class CutSpace:
+class CutSpace(ABC):
     """Cuts in order of size; the first is empty, the last holds every layer.
 
-    `nested`: each cut is inside the next. `complete`: these are all the cuts that were asked for. `members[c, p]`: is
-    the layer at position p of the topological order inside cut c. `chain[k]` is the cut of the k first layers, -1
-    where side constraints forbid it. `crossing_bytes_per_sample[c]`: tensors made inside and read outside, each once.
+    `complete`: these are all the cuts that were asked for. `sizes`: [cuts] layers inside.
+    `crossing_bytes_per_sample`: [cuts] of the tensors made inside and read outside, each once.
     """
 
     graph: Graph
-    nested: bool
     complete: bool
-    members: NDArray[np.bool_]
-    words: NDArray[np.uint64]
-    chain: NDArray[np.intp]
-    crossing_bytes_per_sample: NDArray[np.float64]
+    sizes: Indices
+    crossing_bytes_per_sample: Array
 
     @property
     def size(self) -> int:
         """Number of cuts."""
-        return len(self.members)
+        return len(self.sizes)
 
-    def inside(self, cut: int) -> NDArray[np.bool_]:
-        """[cuts] which cuts are proper subsets of `cut`."""
-        return np.asarray(self.inside_block(np.arange(self.size), np.array([cut]))[:, 0], dtype=np.bool_)
+    @property
+    @abstractmethod
+    def chain(self) -> Indices:
+        """The cuts that are prefixes of the topological order, in order of size."""
 
-    def inside_block(self, inner: NDArray[np.intp], outer: NDArray[np.intp]) -> NDArray[np.bool_]:
+    @abstractmethod
+    def inside_block(self, inner: Indices, outer: Indices) -> Mask:
         """[inner, outer] whether each inner cut is a proper subset of each outer cut."""
-        if self.nested:
-            return np.asarray(inner[:, None] < outer[None, :], dtype=np.bool_)
+
+    @abstractmethod
+    def holds(self, position: int, cuts: Indices) -> Mask:
+        """[cuts] whether the layer at `position` of the topological order is inside each cut."""
+
+    @abstractmethod
+    def prefix_sums(self, per_layer: Array) -> Array:
+        """[cuts] sum over the layers inside; `per_layer` is in the order of `profile.layers`."""
+
+    @abstractmethod
+    def stage_layers(self, inner: int, outer: int) -> tuple[int, ...]:
+        """Indices into `profile.layers` of the layers in `outer` and not in `inner`, in topological order."""
+
+
+@dataclass(frozen=True)
+class PrefixCuts(CutSpace):
+    """Cuts that are prefixes of one topological order."""
+
+    @property
+    def chain(self) -> Indices:
+        """All of them."""
+        return np.arange(self.size)
+
+    def inside_block(self, inner: Indices, outer: Indices) -> Mask:
+        """[inner, outer] whether each inner cut is the shorter prefix."""
+        return np.asarray(inner[:, None] < outer[None, :], dtype=np.bool_)
+
+    def holds(self, position: int, cuts: Indices) -> Mask:
+        """[cuts] whether the prefix reaches past the layer at `position`."""
+        return np.asarray(self.sizes[cuts] > position, dtype=np.bool_)
+
+    def prefix_sums(self, per_layer: Array) -> Array:
+        """[cuts] cumulative sums along the order."""
+        sums = np.concatenate([[0.0], np.cumsum(per_layer[list(self.graph.layers)])])
+        return np.asarray(sums[self.sizes])
+
+    def stage_layers(self, inner: int, outer: int) -> tuple[int, ...]:
+        """Indices into `profile.layers` of a run of the order."""
+        return self.graph.layers[self.sizes[inner] : self.sizes[outer]]
+
+
+@dataclass(frozen=True)
+class LatticeCuts(CutSpace):
+    """All closed sets. `members[c, p]`: is the layer at position p inside cut c; `words`: the same in 64 bits."""
+
+    members: Mask
+    words: NDArray[np.uint64]
+
+    @property
+    def chain(self) -> Indices:
+        """The cuts whose last layer is their size-th."""
+        last = np.where(self.sizes > 0, self.members.shape[1] - self.members[:, ::-1].argmax(axis=1), 0)
+        return np.flatnonzero(self.sizes == last)
+
+    def inside_block(self, inner: Indices, outer: Indices) -> Mask:
+        """[inner, outer] whether no layer of the inner cut is outside the outer one."""
         contained = np.asarray(inner[:, None] != outer[None, :], dtype=np.bool_)
         for word in range(self.words.shape[1]):
             contained &= (self.words[inner, word][:, None] & ~self.words[outer, word][None, :]) == 0
         return contained
 
-    def prefix_sums(self, per_layer: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[cuts] sum over the layers inside; `per_layer` is in the order of `profile.layers`."""
-        ordered = per_layer[list(self.graph.layers)]
-        if self.nested:
-            sums = np.concatenate([[0.0], np.cumsum(ordered)])
-            return np.asarray(sums[self.members.sum(axis=1)])
-        return np.asarray(self.members @ ordered)
+    def holds(self, position: int, cuts: Indices) -> Mask:
+        """[cuts] membership of the layer at `position`."""
+        return np.asarray(self.members[cuts, position])
+
+    def prefix_sums(self, per_layer: Array) -> Array:
+        """[cuts] sums over the members."""
+        return np.asarray(self.members @ per_layer[list(self.graph.layers)])
 
     def stage_layers(self, inner: int, outer: int) -> tuple[int, ...]:
-        """Indices into `profile.layers` of the layers in `outer` and not in `inner`, in topological order."""
+        """Indices into `profile.layers` of the difference of two sets."""
         positions = np.flatnonzero(self.members[outer] & ~self.members[inner])
         return tuple(self.graph.layers[p] for p in positions)
 
@@ -75,15 +133,9 @@ def cut_space(profile: ModelProfile, kind: Cuts, limit: int = MAX_CUTS) -> CutSp
     """
     graph = graph_of(profile)
     sets = closed_sets(graph, limit) if kind == "any" else None
-    complete = sets is not None or kind == "topological-order"
-    nested = sets is None or len(sets) == len(graph.layers) + 1
-    if sets is None:
-        sets = [(1 << k) - 1 for k in range(len(graph.layers) + 1)]
-    members = _membership(sets, len(graph.layers))
-    members = members[_allowed(profile, graph, members)]
-    return CutSpace(
-        graph, nested, complete, members, _packed(members), _chain(members), _crossing_bytes(graph, members)
-    )
+    if sets is not None and len(sets) > len(graph.layers) + 1:
+        return _lattice(profile, graph, sets)
+    return _prefixes(profile, graph, complete=sets is not None or kind == "topological-order")
 
 
 def closed_sets(graph: Graph, limit: int) -> list[int] | None:
@@ -98,49 +150,58 @@ def closed_sets(graph: Graph, limit: int) -> list[int] | None:
                 if larger not in following:
                     freed = (s for s in graph.successors[position] if needs[s] & larger == needs[s])
                     following[larger] = (ready - {position}).union(freed)
+            if len(found) + len(following) > limit:
+                return None
         found += sorted(following)
-        if len(found) > limit:
-            return None
         level = following
     return found
 
 
-def _membership(sets: list[int], num_layers: int) -> NDArray[np.bool_]:
-    width = (num_layers + 7) // 8
+def _prefixes(profile: ModelProfile, graph: Graph, complete: bool) -> PrefixCuts:
+    sizes = np.arange(len(graph.layers) + 1)
+    crossing = np.zeros(len(sizes))
+    for tensor in graph.tensors:
+        crossing[tensor.source + 1 : max(tensor.consumers) + 1] += tensor.bytes_per_sample
+    everywhere = PrefixCuts(graph, complete, sizes, crossing)
+    allowed = _allowed(profile, everywhere)
+    return PrefixCuts(graph, complete, sizes[allowed], crossing[allowed])
+
+
+def _lattice(profile: ModelProfile, graph: Graph, sets: list[int]) -> LatticeCuts:
+    width = (len(graph.layers) + 63) // 64 * 8
     raw = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in sets), dtype=np.uint8)
-    bits = np.unpackbits(raw.reshape(len(sets), width), axis=1, bitorder="little")
-    return bits[:, :num_layers].astype(np.bool_)
+    packed = raw.reshape(len(sets), width)
+    members = np.unpackbits(packed, axis=1, bitorder="little")[:, : len(graph.layers)].astype(np.bool_)
+    everywhere = LatticeCuts(
+        graph, True, members.sum(axis=1), _crossing_bytes(graph, members), members, packed.view(np.uint64)
+    )
+    allowed = _allowed(profile, everywhere)
+    return LatticeCuts(
+        graph,
+        True,
+        everywhere.sizes[allowed],
+        everywhere.crossing_bytes_per_sample[allowed],
+        members[allowed],
+        everywhere.words[allowed],
+    )
 
 
-def _packed(members: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    padding = -members.shape[1] % 64
-    padded = np.pad(members, ((0, 0), (0, padding)))
-    return np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
-
-
-def _allowed(profile: ModelProfile, graph: Graph, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    position = {profile.layers[layer].id: p for p, layer in enumerate(graph.layers)}
-    allowed = np.ones(len(members), dtype=np.bool_)
+def _allowed(profile: ModelProfile, space: CutSpace) -> Indices:
+    """The cuts that split no group, have the layers pinned to the first stage inside, and those of the last outside."""
+    position = {profile.layers[layer].id: p for p, layer in enumerate(space.graph.layers)}
+    cuts = np.arange(space.size)
+    allowed = np.ones(space.size, dtype=np.bool_)
     for group in profile.groups:
-        count = members[:, [position[name] for name in group]].sum(axis=1)
+        count = np.sum([space.holds(position[name], cuts) for name in group], axis=0)
         allowed &= (count == 0) | (count == len(group))
     for pin in profile.pins:
         if pin.stage is not None:
-            allowed &= members[:, position[pin.layer]] == (pin.stage == "first")
+            allowed &= space.holds(position[pin.layer], cuts) == (pin.stage == "first")
     allowed[[0, -1]] = True
-    return allowed
+    return np.flatnonzero(allowed)
 
 
-def _chain(members: NDArray[np.bool_]) -> NDArray[np.intp]:
-    sizes = members.sum(axis=1)
-    last = np.where(members.any(axis=1), members.shape[1] - members[:, ::-1].argmax(axis=1), 0)
-    chain = np.full(members.shape[1] + 1, -1, dtype=np.intp)
-    prefixes = np.flatnonzero(sizes == last)
-    chain[sizes[prefixes]] = prefixes
-    return chain
-
-
-def _crossing_bytes(graph: Graph, members: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _crossing_bytes(graph: Graph, members: Mask) -> Array:
     crossing = np.zeros(len(members))
     for tensor in graph.tensors:
         leaves = members[:, tensor.source] & ~members[:, list(tensor.consumers)].all(axis=1)

@@ -19,7 +19,7 @@ from bapipe.baselines import measure_baselines
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs
-from bapipe.cuts import cut_space
+from bapipe.cuts import Array, Indices, cut_space
 from bapipe.errors import SolverDisagreementError
 from bapipe.explain import explain_infeasible
 from bapipe.formulations.base import TOLERANCE, Formulation, OutOfTimeError, PartitionProblem, PartitionResult, Stop
@@ -195,14 +195,15 @@ class Search:
             self._bound_s = min(search.lower_bound_s, rest, self._best_s)
 
     def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
-        problem = self._problem(candidate)
+        """Partitions to improve: equal shares of work and of memory along the chain, then the bottleneck optimum."""
+        problem, chain = self._problem(candidate), self._space.chain
+        costs, stages = problem.costs, candidate.num_devices
+        if stages < len(chain):
+            for amount in (costs.work_s, costs.static_bytes + problem.in_flight(0) * costs.stash_bytes):
+                yield _equal_shares(amount[chain], chain, stages)
         balanced = self.formulation.solve(problem, self._stop)
         if balanced is not None:
             yield balanced.cuts
-        chain = self._space.chain[self._space.chain >= 0]
-        if len(chain) > candidate.num_devices:
-            shares = np.linspace(0, len(chain) - 1, candidate.num_devices + 1).round().astype(int)[1:]
-            yield tuple(int(cut) for cut in chain[shares])
 
     def _problem(self, candidate: Candidate) -> PartitionProblem:
         communication = self.request.communication if self.request.objective == "bottleneck" else "none"
@@ -269,3 +270,13 @@ class Search:
 
     def _stop(self) -> bool:
         return self.should_stop() or time.monotonic() > self.deadline_s
+
+
+def _equal_shares(amount: Array, chain: Indices, num_stages: int) -> tuple[int, ...]:
+    """Cuts of `chain` nearest to equal shares of `amount` ([chain], never falling), at least one step a stage."""
+    wanted = amount[-1] * np.arange(1, num_stages) / num_stages
+    places = np.searchsorted(amount, wanted)
+    steps = np.arange(1, num_stages)
+    ahead = np.maximum.accumulate(np.maximum(places, steps) - steps) + steps
+    places = np.minimum(ahead, len(chain) - 1 - num_stages + steps)
+    return (*(int(cut) for cut in chain[places]), int(chain[-1]))

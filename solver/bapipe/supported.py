@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from bapipe.cost.compute import REFERENCE, usable_times
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
-from bapipe.problem import Cluster, Layer, ModelProfile, PlanRequest
+from bapipe.problem import Layer, PlanRequest
+from bapipe.simulator import unsupported
 
 SEARCHED = {
     "objective": ("step-time", "bottleneck"),
@@ -20,9 +21,9 @@ SEARCHED = {
 def refuse_unsupported(request: PlanRequest) -> None:
     """Raises InvalidInputError with every part of `request` that is not searched yet, or that lacks its times."""
     faults = [
+        *unsupported(request),
         *_request_faults(request),
-        *_profile_faults(request.profile),
-        *_cluster_faults(request.cluster),
+        *_placement_faults(request),
         *_time_faults(request),
     ]
     if faults:
@@ -47,42 +48,14 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
         yield Fault("unsupported", detail, "/schedules")
 
 
-def _profile_faults(profile: ModelProfile) -> Iterator[Fault]:
-    if profile.tied_parameters:
-        detail = "tied parameters are not searched yet; give each layer its own copy"
-        yield Fault("unsupported", detail, "/profile/tied_parameters")
-    for index, pin in enumerate(profile.pins):
+def _placement_faults(request: PlanRequest) -> Iterator[Fault]:
+    for index, pin in enumerate(request.profile.pins):
         if pin.device is not None:
             detail = "pins to a device are not searched yet; pin to the first or last stage"
             yield Fault("unsupported", detail, f"/profile/pins/{index}/device")
-
-
-def _cluster_faults(cluster: Cluster) -> Iterator[Fault]:
-    if len({(device.kind, device.speed) for device in cluster.devices}) > 1:
+    if len({(device.kind, device.speed) for device in request.cluster.devices}) > 1:
         detail = "devices of several kinds or speeds are not searched yet; use one kind at one speed"
         yield Fault("unsupported", detail, "/cluster/devices")
-    if cluster.skip_tensors == "direct":
-        detail = "skip tensors sent direct are not searched yet; use relay"
-        yield Fault("unsupported", detail, "/cluster/skip_tensors")
-    if cluster.host_nic is not None:
-        yield Fault("unsupported", "a shared NIC is not searched yet; leave it out", "/cluster/host_nic")
-    used = {device.kind for device in cluster.devices}
-    for index, kind in enumerate(cluster.kinds):
-        if kind.execution == "async" and kind.name in used:
-            detail = "asynchronous devices are not searched yet; use execution sync"
-            yield Fault("unsupported", detail, f"/cluster/kinds/{index}/execution")
-    yield from _link_mode_faults(cluster)
-
-
-def _link_mode_faults(cluster: Cluster) -> Iterator[Fault]:
-    links = cluster.links
-    named = [("within_host", links.within_host), ("between_hosts", links.between_hosts)]
-    named.append(("between_racks", links.between_racks))
-    named += [(f"pairs/{index}/link", pair.link) for index, pair in enumerate(links.pairs)]
-    for place, link in named:
-        if link is not None and link.mode != "overlapped":
-            detail = f"{link.mode} links are not searched yet; use overlapped"
-            yield Fault("unsupported", detail, f"/cluster/links/{place}/mode")
 
 
 def _time_faults(request: PlanRequest) -> Iterator[Fault]:
@@ -92,9 +65,9 @@ def _time_faults(request: PlanRequest) -> Iterator[Fault]:
     for name in _kinds_in_use(request):
         untimed = [layer for layer in layers if layer.times and not usable_times(layer, name, request.measured_on)]
         if untimed:
-            known = sorted({time.device_kind for layer in untimed for time in layer.times})
+            known = ", ".join(sorted({time.device_kind for layer in untimed for time in layer.times}))
             detail = (
-                f"{len(untimed)} layers, {untimed[0].id!r} first, have times for {', '.join(known)} but not for {name}; "
+                f"{len(untimed)} layers, {untimed[0].id!r} first, have times for {known} but not for {name}; "
                 "plan for one of those, or say with measured_on what to scale from"
             )
             yield Fault("missing_times", detail, "/profile/layers")

@@ -14,17 +14,13 @@ from operator import add
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bapipe.cost import memory
 from bapipe.cost.compute import layer_seconds
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import link_between, transfer_s
-from bapipe.cuts import CutSpace
+from bapipe.cuts import Array, CutSpace, Indices
 from bapipe.problem import DeviceKind, Layer, PlanRequest
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -75,8 +71,8 @@ class CutCosts:
 
     def _workspace(self, inner: Indices, outer: Indices) -> Array:
         largest = np.zeros((len(inner), len(outer)))
-        for position in np.flatnonzero(self.workspace_bytes):
-            held = ~self.space.members[inner, position][:, None] & self.space.members[outer, position][None, :]
+        for position in map(int, np.flatnonzero(self.workspace_bytes)):
+            held = ~self.space.holds(position, inner)[:, None] & self.space.holds(position, outer)[None, :]
             np.maximum(largest, held * self.workspace_bytes[position], out=largest)
         return largest
 

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bapipe.cost.cut_costs import Array, CutCosts, Indices
+from bapipe.cost.cut_costs import CutCosts
+from bapipe.cuts import Array, Indices
 from bapipe.problem import Communication, ScheduleName
 from bapipe.schedules import in_flight
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bapipe.cost.cut_costs import Array, Indices
+from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.dynamic_program import MinMax, StageValue, first_solution
 
@@ -95,13 +95,13 @@ def least_peak_bytes(problem: PartitionProblem, stop: Stop) -> float:
 
     chain = problem.costs.space.chain
     loads = StageLoads(problem)
-    return float(_recursion(loads, peak, chain[chain >= 0], stop).tables(problem.num_stages, "back")[-1][0])
+    return float(_recursion(loads, peak, chain, stop).tables(problem.num_stages, "back")[-1][0])
 
 
 def _refinements(problem: PartitionProblem) -> list[Indices]:
     """Ever larger choices of cuts, the last one all: each optimum is the budget of the next."""
     space = problem.costs.space
-    chain = space.chain[space.chain >= 0]
+    chain = space.chain
     steps = []
     if len(chain) > 2 * COARSE:
         spread = np.linspace(0, len(chain) - 1, COARSE).astype(int)

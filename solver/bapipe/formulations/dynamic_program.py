@@ -15,8 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from bapipe.cost.cut_costs import Array, Indices
-from bapipe.cuts import CutSpace
+from bapipe.cuts import Array, CutSpace, Indices
 from bapipe.formulations.base import OutOfTimeError, Stop
 
 Side = Literal["front", "back"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bapipe.bounds import FrontBounds, front_bounds
-from bapipe.cost.cut_costs import Array, Indices
+from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.suffix_replay import SuffixReplay, SuffixStages, SuffixTimes, Upstream
 
@@ -213,7 +213,8 @@ class StepTimeSearch:
         space = self.problem.costs.space
         low = int(cuts[place - 1]) if place else 0
         high = int(cuts[place + 1])
-        between = space.inside(high) & space.inside_block(np.array([low]), np.arange(space.size))[0]
+        every = np.arange(space.size)
+        between = space.inside_block(every, np.array([high]))[:, 0] & space.inside_block(np.array([low]), every)[0]
         options = np.flatnonzero(between)
         best, best_s = cuts, np.inf
         for start in range(0, len(options), CHILDREN):

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bapipe.cost.cut_costs import Array
+from bapipe.cuts import Array
 from bapipe.problem import ScheduleName
 from bapipe.schedules import in_flight, operations
 
