@@ -95,14 +95,13 @@ class _FrontValues:
         if self.way_s is not None:
             way = way + self.way_s[stage][inner]
         before = costs.work_s[inner] + costs.directions * way
-        load = self.problem.num_microbatches * (costs.work_s[outer][None, :] - costs.work_s[inner][:, None])
-        load = load + before[:, None]
+        load = self.problem.num_microbatches * (costs.work_s[outer] - costs.work_s[inner]) + before
         allowed = self.problem.fits(inner, outer, self.problem.num_stages - 1 - stage) & (load <= self.below_s)
         return np.where(allowed, load, np.inf)
 
     def boundary_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Seconds over the boundary in front of a stage."""
-        return self._where_allowed(self.problem.boundary_s(stage - 1)[inner][:, None], inner, outer, stage)
+        return self._where_allowed(self.problem.boundary_s(stage - 1)[inner], inner, outer, stage)
 
     def forward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Forward seconds of a stage."""
@@ -121,4 +120,4 @@ class _FrontValues:
 
 
 def _between(sums: Array, inner: Indices, outer: Indices) -> Array:
-    return np.asarray(sums[outer][None, :] - sums[inner][:, None])
+    return np.asarray(sums[outer] - sums[inner])

@@ -49,12 +49,12 @@ class CutSpace(ABC):
         """The cuts that are prefixes of the topological order, in order of size."""
 
     @abstractmethod
-    def inside_block(self, inner: Indices, outer: Indices) -> Mask:
-        """[inner, outer] whether each inner cut is a proper subset of each outer cut."""
+    def inside(self, inner: Indices, outer: Indices) -> Mask:
+        """Whether each inner cut is a proper subset of the outer cut; the two broadcast against each other."""
 
     @abstractmethod
     def holds(self, position: int, cuts: Indices) -> Mask:
-        """[cuts] whether the layer at `position` of the topological order is inside each cut."""
+        """Whether the layer at `position` of the topological order is inside each of `cuts`, of any shape."""
 
     @abstractmethod
     def prefix_sums(self, per_layer: Array) -> Array:
@@ -74,12 +74,12 @@ class PrefixCuts(CutSpace):
         """All of them."""
         return np.arange(self.size)
 
-    def inside_block(self, inner: Indices, outer: Indices) -> Mask:
-        """[inner, outer] whether each inner cut is the shorter prefix."""
-        return np.asarray(inner[:, None] < outer[None, :], dtype=np.bool_)
+    def inside(self, inner: Indices, outer: Indices) -> Mask:
+        """Whether the inner cut is the shorter prefix."""
+        return np.asarray(inner < outer, dtype=np.bool_)
 
     def holds(self, position: int, cuts: Indices) -> Mask:
-        """[cuts] whether the prefix reaches past the layer at `position`."""
+        """Whether the prefix reaches past the layer at `position`."""
         return np.asarray(self.sizes[cuts] > position, dtype=np.bool_)
 
     def prefix_sums(self, per_layer: Array) -> Array:
@@ -105,15 +105,15 @@ class LatticeCuts(CutSpace):
         last = np.where(self.sizes > 0, self.members.shape[1] - self.members[:, ::-1].argmax(axis=1), 0)
         return np.flatnonzero(self.sizes == last)
 
-    def inside_block(self, inner: Indices, outer: Indices) -> Mask:
-        """[inner, outer] whether no layer of the inner cut is outside the outer one."""
-        contained = np.asarray(inner[:, None] != outer[None, :], dtype=np.bool_)
+    def inside(self, inner: Indices, outer: Indices) -> Mask:
+        """Whether no layer of the inner cut is outside the outer one."""
+        contained = np.asarray(inner != outer, dtype=np.bool_)
         for word in range(self.words.shape[1]):
-            contained &= (self.words[inner, word][:, None] & ~self.words[outer, word][None, :]) == 0
+            contained &= (self.words[inner, word] & ~self.words[outer, word]) == 0
         return contained
 
     def holds(self, position: int, cuts: Indices) -> Mask:
-        """[cuts] membership of the layer at `position`."""
+        """Membership of the layer at `position`."""
         return np.asarray(self.members[cuts, position])
 
     def prefix_sums(self, per_layer: Array) -> Array:

@@ -58,21 +58,20 @@ class CutCosts:
         return 2 if self.training else 1
 
     def memory_bytes(self, inner: Indices, outer: Indices, in_flight: int, num_microbatches: int) -> Array:
-        """[inner, outer] peak bytes of the stage between two cuts, without the device's reserve."""
-        rows, columns = inner[:, None], outer[None, :]
+        """Peak bytes of the stage between two cuts, which broadcast; without the device's reserve."""
         stage = memory.StageMemory(
-            static_bytes=self.static_bytes[columns] - self.static_bytes[rows],
-            stash_bytes_per_microbatch=self.stash_bytes[columns] - self.stash_bytes[rows],
-            input_bytes_per_microbatch=self.crossing_bytes[rows],
-            output_bytes_per_microbatch=self.crossing_bytes[columns],
+            static_bytes=self.static_bytes[outer] - self.static_bytes[inner],
+            stash_bytes_per_microbatch=self.stash_bytes[outer] - self.stash_bytes[inner],
+            input_bytes_per_microbatch=self.crossing_bytes[inner],
+            output_bytes_per_microbatch=self.crossing_bytes[outer],
             workspace_bytes=self._workspace(inner, outer),
         )
         return memory.peak_bytes(stage, in_flight, num_microbatches, self.receive_buffers, training=self.training)
 
     def _workspace(self, inner: Indices, outer: Indices) -> Array:
-        largest = np.zeros((len(inner), len(outer)))
+        largest = np.zeros(np.broadcast_shapes(inner.shape, outer.shape))
         for position in map(int, np.flatnonzero(self.workspace_bytes)):
-            held = ~self.space.holds(position, inner)[:, None] & self.space.holds(position, outer)[None, :]
+            held = ~self.space.holds(position, inner) & self.space.holds(position, outer)
             np.maximum(largest, held * self.workspace_bytes[position], out=largest)
         return largest
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from bapipe.cost.cut_costs import CutCosts
-from bapipe.cuts import Array, Indices
+from bapipe.cuts import Array, Indices, Mask
 from bapipe.problem import Communication, ScheduleName
 from bapipe.schedules import in_flight
 
@@ -39,15 +39,15 @@ class PartitionProblem:
         return in_flight(self.schedule, stage, self.num_stages, self.num_microbatches, training=self.costs.training)
 
     def memory_bytes(self, inner: Indices, outer: Indices, from_back: int) -> Array:
-        """[inner, outer] peak bytes of a stage, its device's reserve not counted."""
+        """Peak bytes of the stages between cuts, which broadcast; their device's reserve is not counted."""
         return self.costs.memory_bytes(inner, outer, self.in_flight(from_back), self.num_microbatches)
 
-    def fits(self, inner: Indices, outer: Indices, from_back: int) -> np.ndarray:
-        """[inner, outer] whether a stage fits its device."""
+    def fits(self, inner: Indices, outer: Indices, from_back: int) -> Mask:
+        """Whether the stages between cuts, which broadcast, fit their device."""
         limit = self.costs.limit_bytes[self.num_stages - 1 - from_back]
         if np.isinf(limit):
-            return np.ones((1, 1), dtype=np.bool_)
-        return self.memory_bytes(inner, outer, from_back) <= limit
+            return np.ones(np.broadcast_shapes(inner.shape, outer.shape), dtype=np.bool_)
+        return np.asarray(self.memory_bytes(inner, outer, from_back) <= limit, dtype=np.bool_)
 
     def boundary_s(self, position: int) -> Array:
         """[cuts] one-way transfer seconds over the boundary behind the device at `position`; zeros at the ends."""

@@ -29,19 +29,18 @@ class StageLoads:
     budget_s: float = float("inf")
 
     def load_s(self, inner: Indices, outer: Indices, from_back: int) -> Array:
-        """[inner, outer] load; infinity over the budget, or where the stage does not fit its device."""
+        """Load of the stages between cuts; infinity over the budget, or where a stage does not fit its device."""
         problem, work = self.problem, self.problem.costs.work_s
-        load = np.asarray(work[outer][None, :] - work[inner][:, None])
+        load = np.asarray(work[outer] - work[inner])
         if problem.communication != "none":
             position = problem.num_stages - 1 - from_back
-            before, behind = self.traffic_s(position - 1)[inner], self.traffic_s(position)[outer]
-            traffic = before[:, None] + behind[None, :]
+            traffic = self.traffic_s(position - 1)[inner] + self.traffic_s(position)[outer]
             load = load + traffic if problem.communication == "serial" else np.maximum(load, traffic)
         allowed = problem.fits(inner, outer, from_back) & (load <= self.budget_s)
         return np.where(allowed, load, np.inf)
 
     def memory_bytes(self, inner: Indices, outer: Indices, from_back: int) -> Array:
-        """[inner, outer] peak bytes; infinity where `load_s` is."""
+        """Peak bytes of the stages between cuts; infinity where `load_s` is."""
         allowed = self.load_s(inner, outer, from_back) < np.inf
         return np.where(allowed, self.problem.memory_bytes(inner, outer, from_back), np.inf)
 

@@ -21,7 +21,7 @@ from bapipe.formulations.base import OutOfTimeError, Stop
 Side = Literal["front", "back"]
 
 StageValue = Callable[[Indices, Indices, int], Array]
-"""(inner cuts, outer cuts, number of stages already placed) -> [inner, outer] value; infinity: not allowed."""
+"""(inner cuts, outer cuts, number of stages already placed) -> value; infinity: not allowed. The cuts broadcast."""
 
 BLOCK = 1_000_000
 """Entries of (rows × columns) handled at once: 8 MB an array."""
@@ -67,10 +67,9 @@ class MinMax:
         return following
 
     def _least(self, rows: Indices, columns: Indices, best: Array, placed: int, side: Side) -> Array:
-        inner, outer = (rows, columns) if side == "back" else (columns, rows)
-        values = np.where(self.space.inside_block(inner, outer), self.value(inner, outer, placed), np.inf)
-        if side == "front":
-            values = values.T
+        row, column = rows[:, None], columns[None, :]
+        inner, outer = (row, column) if side == "back" else (column, row)
+        values = np.where(self.space.inside(inner, outer), self.value(inner, outer, placed), np.inf)
         return np.asarray(self.combine(values, best[columns][None, :]).min(axis=1))
 
     def _in_budget(self, cuts: Indices, done: int, num_stages: int, side: Side) -> np.ndarray:
@@ -99,8 +98,8 @@ def first_solution(recursion: MinMax, tables: list[Array], target: float) -> tup
     for placed in range(len(tables) - 1, -1, -1):
         columns = np.flatnonzero(tables[placed - 1] <= target) if placed else np.array([recursion.space.size - 1])
         row = np.array([inner])
-        reaches = recursion.value(row, columns, placed)[0] <= target
-        inner = int(columns[np.flatnonzero(reaches & recursion.space.inside_block(row, columns)[0])[0]])
+        reaches = (recursion.value(row, columns, placed) <= target) & recursion.space.inside(row, columns)
+        inner = int(columns[np.flatnonzero(reaches)[0]])
         cuts.append(inner)
     return tuple(cuts)
 

@@ -53,7 +53,7 @@ class StepTimeSearch:
         bounds = np.concatenate([np.zeros((len(cuts), 1), dtype=np.intp), cuts], axis=1)
         fits = np.ones(len(cuts), dtype=np.bool_)
         for stage in range(count):
-            fits &= self._pairs_fit(bounds[:, stage], bounds[:, stage + 1], stage)
+            fits &= self.problem.fits(bounds[:, stage], bounds[:, stage + 1], count - 1 - stage)
         result = np.full(len(cuts), np.inf)
         if fits.any():
             result[fits] = self._makespan(bounds[fits], self._replay.run(self._stages(bounds[fits]), None))
@@ -140,12 +140,11 @@ class StepTimeSearch:
         candidates = np.flatnonzero(self._front.load_s[stage] < self._threshold(0.0))
         if not len(candidates):
             return np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0)
-        load = _load_bound(self.problem, self._front, candidates, inner, stage)
-        cheap = np.maximum(load, self._front.load_s[stage][candidates][:, None])
-        cheap = np.maximum(cheap, bounds[None, :])
-        cheap[~space.inside_block(candidates, inner)] = np.inf
-        fits = self.problem.fits(candidates, inner, self.problem.num_stages - 1 - stage)
-        cheap[~np.broadcast_to(fits, cheap.shape)] = np.inf
+        row, column = candidates[:, None], inner[None, :]
+        load = _load_bound(self.problem, self._front, row, column, stage)
+        cheap = np.maximum(np.maximum(load, self._front.load_s[stage][row]), bounds[None, :])
+        allowed = space.inside(row, column) & self.problem.fits(row, column, self.problem.num_stages - 1 - stage)
+        cheap[~allowed] = np.inf
         rows, columns = np.nonzero(cheap < self._threshold(0.0))
         return columns, candidates[rows], cheap[rows, columns]
 
@@ -201,20 +200,12 @@ class StepTimeSearch:
         ends = [end + optimizer[cuts[:, s + 1]] - optimizer[cuts[:, s]] for s, end in enumerate(times.device_end_s)]
         return np.asarray(np.max(ends, axis=0))
 
-    def _pairs_fit(self, inner: Indices, outer: Indices, stage: int) -> np.ndarray:
-        from_back = self.problem.num_stages - 1 - stage
-        if np.isinf(self.problem.costs.limit_bytes[stage]):
-            return np.ones(len(inner), dtype=np.bool_)
-        pairs, where = np.unique(np.stack([inner, outer], axis=1), axis=0, return_inverse=True)
-        fits = [bool(self.problem.fits(pair[:1], pair[1:], from_back)[0, 0]) for pair in pairs]
-        return np.array(fits)[where.reshape(-1)]
-
     def _best_move(self, cuts: Indices, place: int) -> tuple[Indices, float]:
         space = self.problem.costs.space
         low = int(cuts[place - 1]) if place else 0
         high = int(cuts[place + 1])
         every = np.arange(space.size)
-        between = space.inside_block(every, np.array([high]))[:, 0] & space.inside_block(np.array([low]), every)[0]
+        between = space.inside(every, np.array([high])) & space.inside(np.array([low]), every)
         options = np.flatnonzero(between)
         best, best_s = cuts, np.inf
         for start in range(0, len(options), CHILDREN):
@@ -238,8 +229,7 @@ class StepTimeSearch:
 def _load_bound(problem: PartitionProblem, front: FrontBounds, inner: Indices, outer: Indices, stage: int) -> Array:
     costs = problem.costs
     before = costs.work_s[inner] + costs.directions * (problem.boundary_s(stage - 1)[inner] + front.way_s[stage][inner])
-    work = costs.work_s[outer][None, :] - costs.work_s[inner][:, None]
-    return np.asarray(problem.num_microbatches * work + before[:, None])
+    return np.asarray(problem.num_microbatches * (costs.work_s[outer] - costs.work_s[inner]) + before)
 
 
 def _split(bounds: Array) -> tuple[Indices, Indices]:
