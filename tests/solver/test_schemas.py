@@ -13,7 +13,8 @@ from bapipe.formats.examples import example_names, load_example
 from bapipe.presets import CLUSTER_SPECS, cluster_from_spec
 from bapipe.schemas import DOCUMENTS, json_schema, json_schema_text
 
-EXPORTED = Path(__file__).parents[2] / "docs" / "schemas"
+ROOT = Path(__file__).parents[2]
+EXPORTED, EXAMPLES = ROOT / "docs" / "schemas", ROOT / "examples"
 
 
 def validator(name: str) -> Draft202012Validator:
@@ -40,6 +41,13 @@ def test_an_example_profile_validates(name: str) -> None:
 @pytest.mark.parametrize("name", CLUSTER_SPECS)
 def test_an_example_cluster_validates(name: str) -> None:
     validator("cluster").validate(json.loads(cluster_from_spec(CLUSTER_SPECS[name]).model_dump_json()))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.name)
+def test_an_example_file_validates(path: Path) -> None:
+    name = {"profile": "model-profile", "cluster": "cluster"}[path.name.split(".")[-2]]
+
+    validator(name).validate(json.loads(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(
