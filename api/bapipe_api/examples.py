@@ -18,7 +18,7 @@ def _layer(name: str, forward_s: float, backward_s: float, parameter_bytes: int,
 TWO_DEVICES: dict[str, Any] = {
     "kinds": [{"name": "reference", "memory_bytes": 4_000_000_000}],
     "devices": [{"id": "device0", "kind": "reference"}, {"id": "device1", "kind": "reference"}],
-    "links": {"within_host": {"bandwidth_bytes_per_s": 1e10, "latency_s": 1e-5}},
+    "links": {"within_host": {"bandwidth_bytes_per_s": 1e9, "latency_s": 1e-5}},
 }
 
 FOUR_LAYERS: dict[str, Any] = {

@@ -20,14 +20,9 @@ class State(StrEnum):
 
 def state_of(plan: Plan, *, cancelled: bool) -> State:
     """`timed_out`: the time limit ended the search before the plan was as good as the request asked."""
+    gap = plan.proof.gap
     if plan.status == "infeasible":
         return State.INFEASIBLE
-    if plan.status == "optimal" or _good_enough(plan):
+    if plan.status == "optimal" or (gap is not None and gap <= plan.request.gap):
         return State.SUCCEEDED
-    if cancelled:
-        return State.CANCELLED
-    return State.TIMED_OUT if plan.proof.wall_s >= plan.request.time_limit_s else State.SUCCEEDED
-
-
-def _good_enough(plan: Plan) -> bool:
-    return plan.proof.gap is not None and plan.proof.gap <= plan.request.gap
+    return State.CANCELLED if cancelled else State.TIMED_OUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,3 +95,10 @@ def request_json() -> dict[str, Any]:
     """A small request that is right."""
     value: dict[str, Any] = PLAN_REQUEST_EXAMPLES["two-devices"]["value"]
     return {**value}
+
+
+@pytest.fixture
+def unused_listener() -> Iterator[str]:
+    """The address of something that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
