@@ -31,6 +31,9 @@ from bapipe.problem import PlanRequest
 IMPROVING_SHARE = 0.4
 """Of the time limit, the most that goes into first incumbents before the proofs start."""
 
+STARTING_OPERATIONS = 4_000
+"""Stages × micro-batches up to which a candidate is simulated before the search."""
+
 SURPLUS_CUTS = 3_000
 """The most cuts among which devices without use are looked for."""
 
@@ -105,6 +108,7 @@ class Search:
         todo = candidates(self.request)
         self._start_from_baselines(todo)
         self._space = cut_space(self.request.profile, self.request.cuts)
+        self._start_from_equal_shares(todo)
         explanation: tuple[str, ...] = ()
         try:
             self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
@@ -120,6 +124,16 @@ class Search:
             self._baselines.append(baseline)
             if found is not None and found.candidate in todo and found.all_reduce == "overlapped":
                 self._take(found)
+
+    def _start_from_equal_shares(self, todo: list[Candidate]) -> None:
+        """So that there is a plan before any formulation is asked: all devices, candidates of few operations."""
+        most = max((candidate.num_devices for candidate in todo), default=0)
+        for candidate in todo:
+            operations = candidate.num_devices * candidate.num_microbatches
+            if candidate.schedule == DATA_PARALLEL or candidate.num_devices < most or operations > STARTING_OPERATIONS:
+                continue
+            for cuts in self._equal_shares(candidate):
+                self._take(self._assembler.pipeline(candidate, self._space, cuts))
 
     def _surplus_devices(self) -> tuple[str, ...]:
         """How many devices reach the same bottleneck; not looked for among very many cuts."""
@@ -195,15 +209,19 @@ class Search:
             self._bound_s = min(search.lower_bound_s, rest, self._best_s)
 
     def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
-        """Partitions to improve: equal shares of work and of memory along the chain, then the bottleneck optimum."""
+        """Partitions to improve: equal shares, then the bottleneck optimum."""
+        yield from self._equal_shares(candidate)
+        balanced = self.formulation.solve(self._problem(candidate), self._stop)
+        if balanced is not None:
+            yield balanced.cuts
+
+    def _equal_shares(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
+        """Equal shares of work, and of memory, along the topological order."""
         problem, chain = self._problem(candidate), self._space.chain
         costs, stages = problem.costs, candidate.num_devices
         if stages < len(chain):
             for amount in (costs.work_s, costs.static_bytes + problem.in_flight(0) * costs.stash_bytes):
                 yield _equal_shares(amount[chain], chain, stages)
-        balanced = self.formulation.solve(problem, self._stop)
-        if balanced is not None:
-            yield balanced.cuts
 
     def _problem(self, candidate: Candidate) -> PartitionProblem:
         communication = self.request.communication if self.request.objective == "bottleneck" else "none"

@@ -1,0 +1,34 @@
+"""Formulations that ignore what they are asked: to be run in a child process, which is killed."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+
+class SpinForEver:
+    """Never looks at the clock, and never lets go of the interpreter's lock for long."""
+
+    name = "spin"
+
+    def solve(self, problem: object, stop: object) -> NoReturn:
+        while True:
+            pass
+
+
+class Die:
+    """Takes its process down with it, as a crash in native code does."""
+
+    name = "die"
+
+    def solve(self, problem: object, stop: object) -> NoReturn:
+        os._exit(70)
+
+
+class Raise:
+    """Fails with an exception of its own."""
+
+    name = "raise"
+
+    def solve(self, problem: object, stop: object) -> NoReturn:
+        raise ZeroDivisionError("by the formulation")

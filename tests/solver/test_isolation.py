@@ -1,0 +1,84 @@
+"""The search in a child process: its time limit is a wall clock, and what it has found survives it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from bapipe.check import check
+from bapipe.errors import BaPipeError, TimeLimitError
+from bapipe.planner import plan, plan_isolated
+from bapipe.problem import Link, PlanRequest
+from judges.instances import cluster, layer, request
+from judges.misbehaving import Die, Raise, SpinForEver
+
+
+def asked(**changes: object) -> PlanRequest:
+    layers = [layer(f"layer{k}", 1.0 + k % 3, 2.0 + k % 2, output_bytes_per_sample=8.0) for k in range(9)]
+    return request(
+        layers, cluster(3, Link(bandwidth_bytes_per_s=4.0)), 8, time_limit_s=1.0, schedules=("gpipe", "1f1b")
+    ).model_copy(update=changes)
+
+
+def test_a_child_answers_as_the_search_in_this_process_does() -> None:
+    isolated, direct = plan_isolated(asked()), plan(asked())
+    assert isolated.status == "optimal"
+    assert isolated.stages == direct.stages
+    assert isolated.schedule == direct.schedule
+    assert isolated.baselines == direct.baselines
+
+
+def test_a_formulation_that_spins_for_ever_still_gives_its_incumbent() -> None:
+    answer = plan_isolated(asked(), formulation=SpinForEver())
+    assert answer.status == "feasible"
+    assert answer.prediction is not None
+    assert check(answer) == []
+    assert answer.proof.lower_bound_s is None or answer.proof.lower_bound_s <= answer.prediction.step_time_s
+
+
+def test_a_stop_keeps_the_incumbent() -> None:
+    stop = threading.Event()
+    started = time.monotonic()
+
+    def should_stop() -> bool:
+        return stop.is_set()
+
+    answer = plan_isolated(
+        asked(time_limit_s=3600.0),
+        on_progress=lambda progress: stop.set(),
+        should_stop=should_stop,
+        formulation=SpinForEver(),
+    )
+    assert answer.status == "feasible"
+    assert time.monotonic() - started < 3600
+
+
+def test_without_any_incumbent_it_says_so_rather_than_infeasible() -> None:
+    too_small = cluster(3, memory_bytes=1)
+    with pytest.raises(TimeLimitError, match="raise the time limit"):
+        plan_isolated(asked(cluster=too_small), formulation=SpinForEver())
+
+
+@pytest.mark.parametrize("objective", ["step-time", "bottleneck"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "1f1b-so"])
+def test_every_schedule_has_an_incumbent_before_a_formulation_is_asked(schedule: str, objective: str) -> None:
+    answer = plan_isolated(asked(objective=objective, schedules=(schedule,)), formulation=SpinForEver())
+    assert answer.status == "feasible"
+    assert answer.schedule is not None
+    assert answer.schedule.name == schedule
+
+
+@pytest.mark.parametrize(("formulation", "message"), [(Die(), "exit code 70"), (Raise(), "by the formulation")])
+def test_a_child_that_dies_is_an_error_and_no_plan(formulation: object, message: str) -> None:
+    with pytest.raises(BaPipeError, match=message):
+        plan_isolated(asked(), formulation=formulation)  # type: ignore[arg-type]
+
+
+def test_it_works_from_a_thread() -> None:
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(plan_isolated(asked())))
+    thread.start()
+    thread.join()
+    assert [answer.status for answer in answers] == ["optimal"]
