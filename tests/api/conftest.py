@@ -21,6 +21,7 @@ from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
 
 START_LIMIT_S = 60.0
 SCRIPTED = Path(__file__).parent / "scripted_service.py"
+JUDGES = Path(__file__).parents[1] / "solver"
 ADDRESS = re.compile(r"running on (http://\S+)")
 
 
@@ -46,7 +47,8 @@ def start(command: list[str], folder: Path, **settings: Any) -> Service:
     folder.mkdir(exist_ok=True, parents=True)
     log = folder / f"service-{len(list(folder.glob('*.log')))}.log"
     given = {"port": 0, "database_url": f"sqlite:///{folder}/plans.sqlite3", **settings}
-    environment = os.environ | {f"BAPIPE_{name.upper()}": str(value) for name, value in given.items()}
+    environment = {f"BAPIPE_{name.upper()}": str(value) for name, value in given.items()}
+    environment = os.environ | {"PYTHONPATH": str(JUDGES)} | environment
     with log.open("wb") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, cwd=folder)
     deadline = time.monotonic() + START_LIMIT_S

@@ -6,15 +6,26 @@ import time
 from collections.abc import Callable
 
 from bapipe.errors import Fault, InvalidInputError, TimeLimitError
+from bapipe.formulations.base import Formulation
 from bapipe.plan import Plan, Proof
+from bapipe.planner import plan_isolated
 from bapipe.problem import PlanRequest
 from bapipe_api.server import serve
 from bapipe_api.settings import Settings
+from judges.misbehaving import Die, SpinForEver
+
+CHILDREN: dict[str, Formulation] = {"hang": SpinForEver(), "die": Die()}
 
 
 def solve(request: PlanRequest, *, should_stop: Callable[[], bool]) -> Plan:
-    """`spin`: until stopped, in vain; `raise`: an error; `refuse`: a fault; anything else: nothing fits."""
+    """What the profile's name says.
+
+    `spin`: until stopped, in vain; `raise`: an error; `refuse`: a fault; `hang`, `die`: the real search, in a child
+    process with a formulation that does so; anything else: nothing fits.
+    """
     name = request.profile.name
+    if name in CHILDREN:
+        return plan_isolated(request, should_stop=should_stop, formulation=CHILDREN[name])
     if name == "spin":
         end = time.monotonic() + request.time_limit_s
         while not should_stop() and time.monotonic() < end:

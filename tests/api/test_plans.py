@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ def states(folder: Path) -> list[str]:
     """The state of every plan in the service's database."""
     with closing(sqlite3.connect(folder / "plans.sqlite3")) as connection:
         return [row[0] for row in connection.execute("SELECT state FROM plans ORDER BY created_at")]
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    """Every plan in the service's database."""
+    with closing(sqlite3.connect(folder / "plans.sqlite3")) as connection:
+        return [json.loads(row[0]) for row in connection.execute("SELECT plan FROM plans WHERE plan IS NOT NULL")]
 
 
 def finished(url: str, location: str) -> dict[str, Any]:
@@ -154,6 +161,62 @@ def test_a_search_that_was_killed_with_the_service_is_failed_with_the_reason(
     assert document["state"] == "failed"
     assert [item["code"] for item in document["error"]["errors"]] == ["interrupted"]
     assert document["finished_at"] is not None
+
+
+def children(process: int) -> set[int]:
+    """The processes below `process`, from /proc."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                parents[int(stat.parent.name)] = int(fields[1])
+    found: set[int] = set()
+    new = {process}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+def test_a_search_dies_with_a_service_that_is_killed(start_service: Any, request_json: dict[str, Any]) -> None:
+    first = start_service(scripted=True)
+    body = named(request_json, "hang", 1000.0)
+    response = httpx.post(first.url + "/v1/plans", json=body, headers={"Prefer": "wait=2"})
+    assert response.status_code == 202
+    searching = children(first.process.pid)
+    assert searching
+    first.stop(signal.SIGKILL)
+    until(lambda: not any(Path(f"/proc/{child}/stat").exists() for child in searching))
+    second = start_service(scripted=True)
+    assert httpx.get(second.url + response.headers["location"]).json()["state"] == "failed"
+
+
+def test_a_client_that_leaves_ends_the_process_that_searches_and_keeps_what_it_found(
+    start_service: Any, request_json: dict[str, Any], tmp_path: Path
+) -> None:
+    service = start_service(scripted=True)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(service.url + "/v1/plans", json=named(request_json, "hang", 1000.0), timeout=4.0)
+    until(lambda: states(tmp_path) == ["cancelled"])
+    assert [plan["status"] for plan in kept(tmp_path)] == ["feasible"]
+
+
+def test_a_time_limit_is_obeyed_and_what_was_found_is_kept(start_service: Any, request_json: dict[str, Any]) -> None:
+    url = start_service(scripted=True).url
+    response = httpx.post(url + "/v1/plans", json=named(request_json, "hang", 2.0), timeout=60)
+    document = response.json()
+    assert (response.status_code, document["state"]) == (200, "timed_out")
+    assert document["plan"]["status"] == "feasible"
+    assert check(parse(Plan, document["plan"])) == []
+
+
+def test_a_search_whose_process_dies_is_failed(start_service: Any, request_json: dict[str, Any]) -> None:
+    url = start_service(scripted=True).url
+    document = httpx.post(url + "/v1/plans", json=named(request_json, "die"), timeout=60).json()
+    assert document["state"] == "failed"
+    assert [item["code"] for item in document["error"]["errors"]] == ["internal_error"]
 
 
 def test_a_service_that_is_told_to_stop_ends_its_searches(

@@ -11,7 +11,7 @@ from bapipe_api.resources import Health
 router = APIRouter(tags=["health"])
 
 
-@router.get("/livez", summary="The process runs")
+@router.get("/livez", summary="The process runs", responses=problems())
 async def livez() -> Health:
     return Health(status="alive")
 

@@ -1,0 +1,83 @@
+"""The OpenAPI document says what the service does, and its examples are true."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from bapipe.check import check
+from bapipe.faults import parse
+from bapipe.plan import Plan
+from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
+
+
+@pytest.fixture(scope="module")
+def document(service: Any) -> dict[str, Any]:
+    result: dict[str, Any] = httpx.get(service.url + "/openapi.json").raise_for_status().json()
+    return result
+
+
+def schema(document: dict[str, Any], name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+
+
+def nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside `value`."""
+    if isinstance(value, dict):
+        yield value
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from nodes(child)
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def test_every_route_is_documented(document: dict[str, Any]) -> None:
+    assert {name for name, _ in operations(document)} == {
+        "POST /v1/plans",
+        "GET /v1/plans/{plan_id}",
+        "POST /v1/simulations",
+        "GET /livez",
+        "GET /readyz",
+    }
+    assert all(operation["summary"] for _, operation in operations(document))
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert {node["$ref"] for node in nodes(document) if isinstance(node.get("$ref"), str)} <= known
+
+
+def test_every_refusal_is_documented_as_a_problem(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        assert "default" in operation["responses"], name
+        for status, response in operation["responses"].items():
+            if status[0] not in "123":
+                assert list(response["content"]) == ["application/problem+json"], (name, status)
+
+
+@pytest.mark.parametrize("name", PLAN_REQUEST_EXAMPLES)
+def test_the_examples_are_planned(http: httpx.Client, document: dict[str, Any], name: str) -> None:
+    value = PLAN_REQUEST_EXAMPLES[name]["value"]
+    jsonschema.validate(value, schema(document, "PlanRequest"))
+    answer = http.post("/v1/plans", json=value).raise_for_status().json()
+    jsonschema.validate(answer, schema(document, "PlanResource"))
+    assert answer["state"] == "succeeded"
+    assert check(parse(Plan, answer["plan"])) == []
+    simulated = http.post("/v1/simulations", json=answer["plan"]).raise_for_status().json()
+    jsonschema.validate(simulated, schema(document, "SimulationResult"))
+
+
+def test_problems_are_as_documented(http: httpx.Client, document: dict[str, Any]) -> None:
+    wrong = copy.deepcopy(PLAN_REQUEST_EXAMPLES["two-devices"]["value"])
+    wrong["batch_size"] = 0
+    for response in (http.post("/v1/plans", json=wrong), http.get("/v1/plans/none"), http.post("/v1/plans")):
+        jsonschema.validate(response.json(), schema(document, "Problem"))
