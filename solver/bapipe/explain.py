@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from bapipe.assembly import Draft
@@ -26,7 +28,7 @@ def explain_infeasible(request: PlanRequest, problems: list[PartitionProblem], s
         problem = problems[order]
         reserve = _reserve(request)
         lines.append(
-            f"it would fit with {bytes_text(need + reserve)} on every device ({need + reserve:.0f} bytes): "
+            f"it would fit with {bytes_text(need + reserve)} on every device ({math.ceil(need + reserve)} bytes): "
             f"{problem.schedule}, {problem.num_stages} stages, {problem.num_microbatches} micro-batches"
         )
     return tuple(lines)
