@@ -281,7 +281,7 @@ class Search:
         """The bound once no candidate is left that could beat the incumbent by more than the gap."""
         if self._best is None:
             return None
-        return max(self._threshold(), self._bound_s or 0.0) if self.request.gap else self._best_s
+        return min(max(self._threshold(), self._bound_s or 0.0), self._best_s) if self.request.gap else self._best_s
 
     def _threshold(self) -> float:
         return self._best_s * (1 - max(self.request.gap, TOLERANCE))
