@@ -18,7 +18,7 @@ from bapipe.presets import cluster_from_spec
 from bapipe.problem import PlanRequest
 from bapipe.simulator import simulate
 from bapipe.timeline import ascii_timeline, html_timeline
-from bapipe_cli.guard import user_faults
+from bapipe_cli.guard import ServerError, user_faults
 from bapipe_cli.output import console, write_file
 from bapipe_cli.planning import plan_there
 from bapipe_cli.render import print_plan
@@ -30,7 +30,7 @@ STOP_LIMIT_S = 15.0
 FOLDER = Path("demo")
 
 
-class ServiceNotStartedError(Exception):
+class ServiceNotStartedError(ServerError):
     """The service ended, or did not answer in time; the message holds what it printed."""
 
 
