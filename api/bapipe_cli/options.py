@@ -9,6 +9,7 @@ import typer
 
 from bapipe.problem import Communication, Cuts, DType, Solver
 
+Task = Literal["training", "inference"]
 SearchedObjective = Literal["step-time", "bottleneck"]
 
 PROFILE_HELP = "A profile file of any imported format (- for stdin), or the name of an example: see `bapipe presets`."
@@ -21,6 +22,7 @@ ClusterArguments = Annotated[list[str], typer.Argument(metavar="CLUSTER...", hel
 BatchOption = Annotated[
     int, typer.Option("--batch", help="Samples per weight update, over all devices.", show_default=False)
 ]
+TaskOption = Annotated[Task, typer.Option("--task", help="Inference has no backward and no optimizer.")]
 ObjectiveOption = Annotated[SearchedObjective, typer.Option("--objective", help="What is made as small as possible.")]
 CommunicationOption = Annotated[
     Communication, typer.Option("--communication", help="How transfers count in the bottleneck (step time: simulated).")

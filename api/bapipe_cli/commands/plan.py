@@ -19,6 +19,7 @@ def plan(
     profile: options.ProfileArgument,
     cluster: options.ClusterArgument,
     batch: options.BatchOption,
+    task: options.TaskOption = "training",
     objective: options.ObjectiveOption = "step-time",
     communication: options.CommunicationOption = "overlap",
     cuts: options.CutsOption = "any",
@@ -41,6 +42,7 @@ def plan(
     """Find the partition, schedule and micro-batch size that train PROFILE fastest on CLUSTER, and prove it."""
     fields = {
         "batch_size": batch,
+        "task": task,
         "objective": objective,
         "communication": communication,
         "cuts": cuts,
