@@ -24,7 +24,9 @@ def create_app(settings: Settings | None = None, *, solve: Solve = plan_isolated
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with Store(settings.database_url) as store:
-            engine = JobEngine(store, solve, settings.max_concurrent_solves)
+            engine = JobEngine(
+                store, solve, max_concurrent=settings.max_concurrent_solves, max_queued=settings.max_queued_solves
+            )
             engine.start()
             app.state.store, app.state.engine = store, engine
             try:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +26,9 @@ INTERRUPTED = Fault("interrupted", "the service stopped while this plan was bein
 CANCELLED = Fault("cancelled", "the client left before there was a plan")
 INTERNAL = Fault("internal_error", "the search met an error of its own; the service's log says which")
 
+Ending = tuple[State, str | None, str | None]
+"""The last state of a job, with its plan or its problem as JSON."""
+
 log = logging.getLogger(__name__)
 
 
@@ -38,31 +39,29 @@ class Solve(Protocol):
 
 
 class BusyError(Exception):
-    """As many solves run as may; `retry_after_s` is when the first of them must have ended."""
+    """As many searches run and wait as may."""
 
-    def __init__(self, running: int, retry_after_s: int) -> None:
-        super().__init__(f"{running} solves are running, which is as many as may; try again in {retry_after_s} s")
-        self.retry_after_s = retry_after_s
+    def __init__(self, admitted: int) -> None:
+        super().__init__(f"{admitted} searches run or wait for their turn, which is as many as may; try again later")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A solve under way. `done` holds its record as soon as its last state is stored."""
+    """A search under way or waiting. `done` holds its record as soon as its last state is stored."""
 
     id: str
     request: PlanRequest
-    deadline: float
     done: Future[Record] = field(default_factory=Future)
     stop: threading.Event = field(default_factory=threading.Event)
 
 
 class JobEngine:
-    """Runs at most `max_concurrent` solves at a time, each watched by a thread of this process."""
+    """Runs at most `max_concurrent` searches at a time, each watched by a thread, and lets `max_queued` wait."""
 
-    def __init__(self, store: Store, solve: Solve, max_concurrent: int) -> None:
+    def __init__(self, store: Store, solve: Solve, *, max_concurrent: int, max_queued: int) -> None:
         self._store = store
         self._solve = solve
-        self._slots = max_concurrent
+        self._places = max_concurrent + max_queued
         self._closing = False
         self._jobs: dict[str, Job] = {}
         self._guard = threading.Lock()
@@ -72,7 +71,7 @@ class JobEngine:
         """Marks as failed what an earlier process left running."""
         count = self._store.fail_interrupted(_problem_json(HTTPStatus.SERVICE_UNAVAILABLE, INTERRUPTED))
         if count:
-            log.warning("%d plans were being searched when the service last stopped; they are marked as failed", count)
+            log.warning("%d searches did not end before the service last stopped; they are marked as failed", count)
 
     def close(self) -> None:
         """Stops every solve, and returns when each one's last state is stored."""
@@ -84,15 +83,15 @@ class JobEngine:
         self._threads.shutdown(wait=True)
 
     def submit(self, request: PlanRequest) -> tuple[Job, Record]:
-        """Stores `request` as running and starts its solve. Blocks for the store only.
+        """Stores `request` and lets its search start as soon as there is a place. Blocks for the store only.
 
         Raises:
-            BusyError: as many solves run as may.
+            BusyError: as many searches run and wait as may.
         """
-        job = Job(uuid.uuid4().hex, request, time.monotonic() + request.time_limit_s)
+        job = Job(uuid.uuid4().hex, request)
         self._admit(job)
         try:
-            record = self._store.add_running(job.id, request.model_dump_json())
+            record = self._store.add(job.id, request.model_dump_json())
             self._threads.submit(self._run, job)
         except BaseException:
             self._release(job)
@@ -104,11 +103,11 @@ class JobEngine:
         job.stop.set()
 
     def _admit(self, job: Job) -> None:
+        """A job that was told to stop takes no place: it ends within moments of its turn."""
         with self._guard:
-            if self._closing or len(self._jobs) >= self._slots:
-                deadlines = [other.deadline for other in self._jobs.values()]
-                wait_s = min(deadlines, default=time.monotonic()) - time.monotonic()
-                raise BusyError(len(self._jobs), max(1, math.ceil(wait_s)))
+            admitted = sum(not other.stop.is_set() for other in self._jobs.values())
+            if self._closing or admitted >= self._places:
+                raise BusyError(admitted)
             self._jobs[job.id] = job
 
     def _release(self, job: Job) -> None:
@@ -129,23 +128,29 @@ class JobEngine:
             self._release(job)
             job.done.set_result(record)
 
-    def _outcome(self, job: Job) -> tuple[State, str | None, str | None]:
-        """The last state, with the plan or the problem as JSON."""
+    def _outcome(self, job: Job) -> Ending:
+        if job.stop.is_set():
+            return self._stopped()
+        self._store.start(job.id)
         try:
             plan = self._solve(job.request, should_stop=job.stop.is_set)
         except InvalidInputError as error:
             return State.FAILED, None, _problem_json(HTTPStatus.UNPROCESSABLE_ENTITY, *error.faults)
         except TimeLimitError as error:
-            if self._closing:
-                return State.FAILED, None, _problem_json(HTTPStatus.SERVICE_UNAVAILABLE, INTERRUPTED)
             if job.stop.is_set():
-                return State.CANCELLED, None, _problem_json(HTTPStatus.CONFLICT, CANCELLED)
+                return self._stopped()
             fault = Fault("time_limit", str(error), "/time_limit_s")
             return State.TIMED_OUT, None, _problem_json(HTTPStatus.GATEWAY_TIMEOUT, fault)
         except Exception:
             log.exception("plan %s: the search failed", job.id)
             return State.FAILED, None, _problem_json(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
         return state_of(plan, cancelled=job.stop.is_set()), plan.model_dump_json(), None
+
+    def _stopped(self) -> Ending:
+        """The end of a job that was told to stop before it found anything."""
+        if self._closing:
+            return State.FAILED, None, _problem_json(HTTPStatus.SERVICE_UNAVAILABLE, INTERRUPTED)
+        return State.CANCELLED, None, _problem_json(HTTPStatus.CONFLICT, CANCELLED)
 
 
 def _problem_json(status: HTTPStatus, *faults: Fault) -> str:

@@ -24,8 +24,9 @@ def _sqlite_file(url: str) -> str:
 class Settings(BaseSettings):
     """The service's settings. A value given in code wins over the environment.
 
-    `max_layers_times_devices` bounds the size of a problem, `max_simulated_operations` that of a plan to simulate;
-    `max_wait_s` is the longest that a request waits for its plan before it is told where to find it later.
+    `max_layers_times_devices` bounds the size of a problem, `max_simulated_operations` that of a plan to simulate.
+    So many searches run at once, and so many more wait for their turn; others are refused. `max_wait_s` is the longest
+    that a request waits for its plan before it is told where to find it later.
     """
 
     model_config = SettingsConfigDict(env_prefix="BAPIPE_", frozen=True)
@@ -39,5 +40,6 @@ class Settings(BaseSettings):
     max_simulated_operations: Annotated[int, Field(ge=1)] = 500_000
     max_time_limit_s: Annotated[float, Field(gt=0)] = 3600.0
     max_concurrent_solves: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
+    max_queued_solves: Annotated[int, Field(ge=0)] = 16
     max_wait_s: Annotated[float, Field(ge=0)] = 300.0
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 5.0

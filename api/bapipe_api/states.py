@@ -8,8 +8,9 @@ from bapipe.plan import Plan
 
 
 class State(StrEnum):
-    """Where a plan is: `running`, then for good one of the others. Clients must expect more (queued, cancelling)."""
+    """Where a plan is: `queued`, `running`, then for good one of the others. Clients must expect more of them."""
 
+    QUEUED = "queued"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     INFEASIBLE = "infeasible"

@@ -98,13 +98,18 @@ class Store:
         with self._session() as session:
             session.execute(select(PlanRow.id).limit(1))
 
-    def add_running(self, plan_id: str, request: str) -> Record:
-        """A new plan, whose solve is about to start."""
-        row = PlanRow(id=plan_id, state=State.RUNNING, created_at=datetime.now(UTC), request=request)
+    def add(self, plan_id: str, request: str) -> Record:
+        """A new plan, whose search waits for its turn."""
+        row = PlanRow(id=plan_id, state=State.QUEUED, created_at=datetime.now(UTC), request=request)
         with self._session() as session:
             session.add(row)
             session.flush()
             return _record(row)
+
+    def start(self, plan_id: str) -> None:
+        """The plan's search begins."""
+        with self._session() as session:
+            session.get_one(PlanRow, plan_id).state = State.RUNNING
 
     def finish(self, plan_id: str, state: State, *, plan: str | None, error: str | None) -> Record:
         """The plan's last state, and its answer or what went wrong."""
@@ -119,8 +124,8 @@ class Store:
             return None if row is None else _record(row)
 
     def fail_interrupted(self, error: str) -> int:
-        """Marks every plan that is still running as failed, and says how many: for the start of the service."""
-        change = update(PlanRow).where(PlanRow.state == State.RUNNING)
+        """Marks every plan that has no last state as failed, and says how many: for the start of the service."""
+        change = update(PlanRow).where(PlanRow.state.in_((State.QUEUED, State.RUNNING)))
         with self._session() as session:
             result = session.execute(change.values(state=State.FAILED, error=error, finished_at=datetime.now(UTC)))
             return int(getattr(result, "rowcount", 0))

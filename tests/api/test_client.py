@@ -36,7 +36,7 @@ def request_(request_json: dict[str, Any]) -> PlanRequest:
 
 @pytest.fixture
 def scripted(start_service: Any) -> Iterator[Client]:
-    with Client(start_service(scripted=True, max_concurrent_solves=1).url, timeout=10, retries=0) as client:
+    with Client(start_service(scripted=True).url, timeout=10, retries=0) as client:
         yield client
 
 
@@ -170,15 +170,15 @@ def occupy(url: str, request: PlanRequest) -> None:
 
 
 def test_a_busy_service(start_service: Any, request_: PlanRequest) -> None:
-    url = start_service(scripted=True, max_concurrent_solves=1).url
+    url = start_service(scripted=True, max_concurrent_solves=1, max_queued_solves=0).url
     occupy(url, request_)
     with Client(url, retries=0) as client, pytest.raises(ServiceBusyError) as caught:
         client.plan(renamed(request_, "nothing fits"))
-    assert caught.value.retry_after_s == 1
+    assert caught.value.retry_after_s is not None
 
 
 def test_a_busy_service_is_asked_again_when_it_said(start_service: Any, request_: PlanRequest) -> None:
-    url = start_service(scripted=True, max_concurrent_solves=1).url
+    url = start_service(scripted=True, max_concurrent_solves=1, max_queued_solves=0).url
     occupy(url, request_)
     with Client(url) as client:
         assert client.plan(renamed(request_, "nothing fits")).status == "infeasible"

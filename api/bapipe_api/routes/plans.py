@@ -24,6 +24,7 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 PLAN_ID = re.compile(r"[0-9a-f]{32}")
 POLL_AFTER_S = 1
+RETRY_AFTER_S = 5
 
 
 @router.post(
@@ -36,7 +37,7 @@ POLL_AFTER_S = 1
 async def create_plan(
     request: Request, body: JsonBody, settings: SettingsDep, store: StoreDep, engine: EngineDep, wait_s: WaitSeconds
 ) -> Response:
-    """Searches a plan in a process of its own, and keeps it under the address in `Location`.
+    """Searches a plan in a process of its own as soon as it is its turn, and keeps it at the address in `Location`.
 
     Answers 200 when the search ends while the request waits for it (`Prefer: wait=N`, seconds), 202 when it goes on.
     A client that leaves while it waits ends the search.
@@ -45,7 +46,7 @@ async def create_plan(
     try:
         job, record = await run_in_threadpool(engine.submit, asked)
     except BusyError as error:
-        headers = {"Retry-After": str(error.retry_after_s)}
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), headers) from None
     finished = await _finished(request, engine, job, wait_s)
     headers = {"Location": request.app.url_path_for("get_plan", plan_id=job.id)}
