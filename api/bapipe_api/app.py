@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
@@ -45,6 +46,7 @@ def create_app(settings: Settings | None = None, *, solve: Solve = plan_isolated
         separate_input_output_schemas=False,
     )
     app.state.settings = settings
+    app.state.readers = CapacityLimiter(settings.max_concurrent_solves)
     problems.install(app)
     for router in (plans.router, simulations.router, health.router):
         app.include_router(router)

@@ -7,11 +7,12 @@ import re
 from http import HTTPStatus
 from typing import Annotated
 
+from anyio import to_thread
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
 from bapipe_api.bodies import JsonBody
-from bapipe_api.dependencies import EngineDep, SettingsDep, StoreDep
+from bapipe_api.dependencies import EngineDep, ReadersDep, SettingsDep, StoreDep
 from bapipe_api.jobs import BusyError, Job, JobEngine
 from bapipe_api.limits import read_request
 from bapipe_api.openapi import PLAN_REQUEST, PREFER, SUBMITTED, problems, with_body
@@ -35,14 +36,19 @@ RETRY_AFTER_S = 5
     openapi_extra=with_body(PLAN_REQUEST, PREFER),
 )
 async def create_plan(
-    request: Request, body: JsonBody, settings: SettingsDep, store: StoreDep, engine: EngineDep, wait_s: WaitSeconds
+    request: Request,
+    body: JsonBody,
+    settings: SettingsDep,
+    readers: ReadersDep,
+    engine: EngineDep,
+    wait_s: WaitSeconds,
 ) -> Response:
     """Searches a plan in a process of its own as soon as it is its turn, and keeps it at the address in `Location`.
 
     Answers 200 when the search ends while the request waits for it (`Prefer: wait=N`, seconds), 202 when it goes on.
     A client that leaves while it waits ends the search.
     """
-    asked = await run_in_threadpool(read_request, body, settings)
+    asked = await to_thread.run_sync(read_request, body, settings, limiter=readers)
     try:
         job, record = await run_in_threadpool(engine.submit, asked)
     except BusyError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from anyio import to_thread
 from fastapi import APIRouter, Response
-from fastapi.concurrency import run_in_threadpool
 
 from bapipe.check import check
 from bapipe.simulator import simulate
 from bapipe_api.bodies import JsonBody
-from bapipe_api.dependencies import SettingsDep
+from bapipe_api.dependencies import ReadersDep, SettingsDep
 from bapipe_api.limits import read_plan
 from bapipe_api.openapi import PLAN, problems, with_body
 from bapipe_api.resources import SimulationResult, Timeline
@@ -24,13 +24,13 @@ router = APIRouter(prefix="/v1/simulations", tags=["simulations"])
     responses=problems(408, 413, 415, 422),
     openapi_extra=with_body(PLAN),
 )
-async def create_simulation(body: JsonBody, settings: SettingsDep) -> Response:
+async def create_simulation(body: JsonBody, settings: SettingsDep, readers: ReadersDep) -> Response:
     """Replays one step of the plan, from its layers, devices and orders; the figures that it declares are not read.
 
     Refuses a plan that cannot be replayed. What else is wrong with it, such as too little memory or figures that are
     not the simulated ones, is in `faults`, with pointers into the plan.
     """
-    content = await run_in_threadpool(_simulation, body, settings)
+    content = await to_thread.run_sync(_simulation, body, settings, limiter=readers)
     return Response(content, media_type="application/json")
 
 
