@@ -1,16 +1,20 @@
-"""Lower bounds on the step time of a pipeline with undivided devices, one stage each, and store-and-forward transfers.
+"""Lower bounds on the step time of a pipeline: undivided devices, one stage each, store-and-forward transfers.
 
-With T = F + B and C one transfer, stage s cannot be done before
+With T = F + B, C one transfer, way_s = Σ_{j<s} C_j, stage s cannot be done before
 
-    fill + M·T_s + drain,   fill = Σ_{j<s} (F_j + C_j),   drain = Σ_{j<s} (B_j + C_j)        (load bound, any schedule)
+    Σ_{j<s} T_j + 2·way_s + M·T_s                                        (load bound, any schedule)
 
-and, when at most K_s micro-batches are in flight there, it has done min(K_s, M) forwards when the first backward
-reaches it:
+for its device does all its work after the first arrival and before the last departure. The link in front of it
+carries M transfers each way, between what the first and the last micro-batch do elsewhere:
 
-    end of the first backward behind it + (M-1)·B_s + (M - min(K_s, M))·F_s + Σ_{j<=s} B_j        (turn bound)
+    Σ_j T_j + 2·way_s + (M-1)·C_{s-1}                                    (link bound, any schedule)
+
+And with at most K_s micro-batches in flight it has done min(K_s, M) forwards when the first backward reaches it:
+
+    that time + (M-1)·B_s + (M - min(K_s, M))·F_s + Σ_{j<=s} B_j + way_s   (turn bound)
 
 The tables hold, for every cut and number of stages in front of it, the least of these over all partitions of that
-front.
+front. In inference there is no backward: B = 0, and every way counts once.
 """
 
 from __future__ import annotations
@@ -38,13 +42,13 @@ def balanced_bound_s(total_s: float, largest_layer_s: float, num_stages: int, nu
 class FrontBounds:
     """[stages in front][cuts] over all partitions of what is inside a cut into so many stages, that fit.
 
-    `way_s`: least transfer seconds, one way, over the boundaries between them. `load_s`: least largest load bound;
-    `forward_s`: least largest forward; `turn_s`: least largest (M-1)·B + (M - K)·F.
+    `way_s`: least transfer seconds, one way, over the boundaries between them. `load_s`: least largest load or link
+    bound; `spacing_s`: least largest forward or transfer; `turn_s`: least largest (M-1)·B + (M - K)·F.
     """
 
     way_s: list[Array]
     load_s: list[Array]
-    forward_s: list[Array]
+    spacing_s: list[Array]
     turn_s: list[Array]
 
     @property
@@ -79,7 +83,7 @@ def front_bounds(problem: PartitionProblem, stop: Stop, below_s: float) -> Front
 
     way_s = table(values.boundary_s, np.add)
     values = _FrontValues(problem, below_s, way_s)
-    return FrontBounds(way_s, table(values.load_s), table(values.forward_s), table(values.turn_s))
+    return FrontBounds(way_s, table(values.load_s), table(values.spacing_s), table(values.turn_s))
 
 
 @dataclass(frozen=True)
@@ -89,13 +93,12 @@ class _FrontValues:
     way_s: list[Array] | None = None
 
     def load_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
-        """M·T + fill + drain of a stage with so many in front; infinity above `below_s` or where it does not fit."""
-        costs = self.problem.costs
-        way = self.problem.boundary_s(stage - 1)[inner]
-        if self.way_s is not None:
-            way = way + self.way_s[stage][inner]
-        before = costs.work_s[inner] + costs.directions * way
-        load = self.problem.num_microbatches * (costs.work_s[outer] - costs.work_s[inner]) + before
+        """Load and link bound of a stage with so many in front; infinity above `below_s` or where it does not fit."""
+        costs, count = self.problem.costs, self.problem.num_microbatches
+        link = self.problem.boundary_s(stage - 1)[inner]
+        way = link if self.way_s is None else link + self.way_s[stage][inner]
+        load = count * (costs.work_s[outer] - costs.work_s[inner]) + costs.work_s[inner] + costs.directions * way
+        load = np.maximum(load, costs.work_s[-1] + costs.directions * way + (count - 1) * link)
         allowed = self.problem.fits(inner, outer, self.problem.num_stages - 1 - stage) & (load <= self.below_s)
         return np.where(allowed, load, np.inf)
 
@@ -103,9 +106,11 @@ class _FrontValues:
         """Seconds over the boundary in front of a stage."""
         return self._where_allowed(self.problem.boundary_s(stage - 1)[inner], inner, outer, stage)
 
-    def forward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
-        """Forward seconds of a stage."""
-        return self._where_allowed(_between(self.problem.costs.forward_s, inner, outer), inner, outer, stage)
+    def spacing_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """Least time between two micro-batches that leave a stage: its forward, or the transfer to it."""
+        forward = _between(self.problem.costs.forward_s, inner, outer)
+        spacing = np.maximum(forward, self.problem.boundary_s(stage - 1)[inner])
+        return self._where_allowed(spacing, inner, outer, stage)
 
     def turn_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """What a stage has left to do, its first backward aside, when the first backward reaches it."""

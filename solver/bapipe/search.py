@@ -173,12 +173,20 @@ class Search:
         bounds = {candidate: self._bound(candidate) for candidate in pipelines}
         self._bound_s = min(bounds.values(), default=None)
         self._improve(pipelines, bounds)
-        queue = [(bounds[c], order, c) for order, c in enumerate(pipelines)]
+        self._prove_all(pipelines, bounds)
+
+    def _prove_all(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
+        """Least bound first; a candidate has the bound of its best division until it comes up, then its tables'."""
+        queue: list[tuple[float, int, StepTimeSearch | None]] = [(bounds[c], k, None) for k, c in enumerate(pipelines)]
         heapq.heapify(queue)
         while queue and queue[0][0] < self._threshold():
-            _, _, candidate = heapq.heappop(queue)
-            rest = queue[0][0] if queue else float("inf")
-            self._prove(candidate, bounds[candidate], rest)
+            bound, order, search = heapq.heappop(queue)
+            self._bound_s = min(max(bound, self._bound_s or 0.0), self._best_s)
+            if search is None:
+                search = self._step_time_search(pipelines[order])
+                heapq.heappush(queue, (max(bound, search.bound(self.request.gap)), order, search))
+            else:
+                self._prove(search, queue[0][0] if queue else float("inf"))
 
     def _improve(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """A good partition of each candidate, fewest operations first, as far as its share of time goes."""
@@ -198,15 +206,17 @@ class Search:
                 if search.best is not None:
                     self._offer(candidate, search.best)
 
-    def _prove(self, candidate: Candidate, bound: float, rest: float) -> None:
+    def _prove(self, search: StepTimeSearch, rest: float) -> None:
+        try:
+            search.prove(self._best_s, self.request.gap)
+        finally:
+            self._bound_s = min(search.lower_bound_s, rest, self._best_s)
+
+    def _step_time_search(self, candidate: Candidate) -> StepTimeSearch:
         def offer(result: PartitionResult) -> None:
             self._offer(candidate, result)
 
-        search = StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer, bound)
-        try:
-            search.prove(self.request.gap)
-        finally:
-            self._bound_s = min(search.lower_bound_s, rest, self._best_s)
+        return StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer)
 
     def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
         """Partitions to improve: equal shares, then the bottleneck optimum."""

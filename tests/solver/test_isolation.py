@@ -23,7 +23,7 @@ def asked(**changes: object) -> PlanRequest:
 
 
 def test_a_child_answers_as_the_search_in_this_process_does() -> None:
-    isolated, direct = plan_isolated(asked()), plan(asked())
+    isolated, direct = plan_isolated(asked(time_limit_s=60.0)), plan(asked(time_limit_s=60.0))
     assert isolated.status == "optimal"
     assert isolated.stages == direct.stages
     assert isolated.schedule == direct.schedule
@@ -78,7 +78,7 @@ def test_a_child_that_dies_is_an_error_and_no_plan(formulation: object, message:
 
 def test_it_works_from_a_thread() -> None:
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(plan_isolated(asked())))
+    thread = threading.Thread(target=lambda: answers.append(plan_isolated(asked(time_limit_s=60.0))))
     thread.start()
     thread.join()
     assert [answer.status for answer in answers] == ["optimal"]

@@ -8,7 +8,7 @@ at a time, deepest first, so that the work is done in arrays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class StepTimeSearch:
     on_incumbent: OnIncumbent = lambda result: None
     lower_bound_s: float = 0.0
     best: PartitionResult | None = None
+    _front: FrontBounds = field(init=False)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -80,14 +81,23 @@ class StepTimeSearch:
                     current, value, improved = moved, moved_value, True
                     self.offer(tuple(map(int, current)), value)
 
-    def prove(self, gap: float = 0.0) -> None:
-        """Explores until nothing can beat the incumbent by more than `gap`.
+    def bound(self, gap: float = 0.0) -> float:
+        """A lower bound from the tables of the fronts, or what must be beaten where it is higher.
+
+        Raises:
+            OutOfTimeError: when `stop()` turned true.
+        """
+        self._front = front_bounds(self.problem, self.stop, self._threshold(gap))
+        self.lower_bound_s = max(self.lower_bound_s, min(self._front.root_s, self._threshold(gap)))
+        return self.lower_bound_s
+
+    def prove(self, incumbent_s: float, gap: float = 0.0) -> None:
+        """Explores until nothing can beat `incumbent_s` by more than `gap`; `bound` comes first.
 
         Raises:
             OutOfTimeError: when `stop()` turned true; `lower_bound_s` holds what was proven.
         """
-        self._front = front_bounds(self.problem, self.stop, self._threshold(gap))
-        self.lower_bound_s = max(self.lower_bound_s, min(self._front.root_s, self._threshold(gap)))
+        self.incumbent_s = min(self.incumbent_s, incumbent_s)
         root = np.array([[self.problem.costs.space.size - 1]], dtype=np.intp)
         pools = {0: (root, np.array([self._front.root_s]))}
         while pools:
@@ -169,19 +179,24 @@ class StepTimeSearch:
 
     def _upstream(self, cut: Indices, stage: int) -> Upstream:
         costs = self.problem.costs
-        forward, way = costs.forward_s[cut], self._way_s(cut, stage)
-        trip = forward + costs.backward_s[cut] + 2 * way
-        neighbour = 2 * self.problem.boundary_s(stage - 1)[cut]
+        arrival = costs.forward_s[cut] + self._way_s(cut, stage)
         return Upstream(
-            first_arrival_s=forward + way,
-            spacing_s=np.maximum(self._front.forward_s[stage][cut], self.problem.boundary_s(stage - 1)[cut]),
-            round_trips=[
-                (self._replay.in_flight(0), trip),
-                (self._replay.in_flight(stage - 1), neighbour),
-            ]
-            if costs.training
-            else [],
+            first_arrival_s=arrival,
+            spacing_s=np.maximum(self._front.spacing_s[stage][cut], self.problem.boundary_s(stage - 1)[cut]),
+            round_trips=self._round_trips(cut, stage) if costs.training else [],
         )
+
+    def _round_trips(self, cut: Indices, stage: int) -> list[tuple[int, Array]]:
+        """For each stage in front of `stage`: how many micro-batches it lets in flight, and the least seconds from the
+        cut back to it and forth again. Any better partition has at most a share of the work in front of it.
+        """
+        problem, work = self.problem, self.problem.costs.work_s[cut]
+        trips = []
+        for front in range(stage):
+            most = self.incumbent_s * (1 - (1 - 1 / problem.num_microbatches) ** front) if front else 0.0
+            way = self._way_s(cut, stage) if front == 0 else problem.boundary_s(stage - 1)[cut]
+            trips.append((self._replay.in_flight(front), np.maximum(work - most, 0.0) + 2 * way))
+        return trips
 
     def _way_s(self, cut: Indices, stage: int) -> Array:
         """[nodes] least transfer seconds, one way, from the first device to that of `stage`."""
