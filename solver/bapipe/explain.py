@@ -16,7 +16,8 @@ from bapipe.quantities import bytes_text, percent_text, seconds_text
 
 def explain(request: PlanRequest, draft: Draft) -> tuple[str, ...]:
     """What limits `draft`: its most loaded stage and layer, the fullest device, devices left idle."""
-    return (_most_loaded(draft), *_fullest(draft), *_idle(request, draft))
+    time = _most_loaded(draft) if len(draft.layers) > 1 else _exposed_reduction(draft)
+    return (*time, *_fullest(draft), *_idle(request, draft))
 
 
 def explain_infeasible(request: PlanRequest, problems: list[PartitionProblem], stop: Stop) -> tuple[str, ...]:
@@ -34,15 +35,25 @@ def explain_infeasible(request: PlanRequest, problems: list[PartitionProblem], s
     return tuple(lines)
 
 
-def _most_loaded(draft: Draft) -> str:
+def _exposed_reduction(draft: Draft) -> list[str]:
+    """What data parallelism pays beyond compute."""
+    simulation = draft.simulation
+    if not simulation.reductions:
+        return []
+    whole = sum(reduction.end_s - reduction.start_s for reduction in simulation.reductions)
+    exposed = max(reduction.end_s for reduction in simulation.reductions) - max(simulation.operations.end_s)
+    return [
+        f"reducing gradients takes {seconds_text(whole)}, {seconds_text(max(exposed, 0.0))} of it after the backward"
+    ]
+
+
+def _most_loaded(draft: Draft) -> list[str]:
     cost = draft.simulation.cost
     work = [stage.forward_s + stage.backward_s for stage in cost.stages]
     stage = int(np.argmax(work))
     share = work[stage] / (sum(work) / len(work)) - 1 if sum(work) else 0.0
-    return (
-        f"stage {stage} does most: {seconds_text(work[stage])} a micro-batch, "
-        f"{percent_text(share)} above the mean of the stages"
-    )
+    line = f"stage {stage} does most: {seconds_text(work[stage])} a micro-batch"
+    return [f"{line}, {percent_text(share)} above the mean of the stages"]
 
 
 def _fullest(draft: Draft) -> list[str]:
