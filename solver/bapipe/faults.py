@@ -26,9 +26,11 @@ MAX_FAULTS = 1000
 """So many faults are listed of one input: a hostile one has millions, each of which costs time."""
 
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Duration = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+"""Seconds that are found, not given: sums and quotients of what is given, which its limits keep finite."""
 Bytes = Annotated[int, Field(strict=True, ge=0, le=int(MAX_BYTES))]
 BytesPerSample = Annotated[float, Field(strict=True, ge=0, le=MAX_BYTES, allow_inf_nan=False)]
-Rate = Annotated[float, Field(strict=True, gt=0, le=1e21, allow_inf_nan=False)]
+Rate = Annotated[float, Field(strict=True, ge=1e-6, le=1e21, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200)]
 Flag = Annotated[bool, Field(strict=True)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from bapipe.errors import Fault
-from bapipe.faults import Bytes, Count, Document, Name, Seconds, member, members
+from bapipe.faults import Bytes, Count, Document, Duration, Name, member, members
 from bapipe.problem import PlanRequest, ScheduleName, SchemaVersion
 
 Status = Literal["optimal", "feasible", "infeasible"]
@@ -28,9 +28,9 @@ class Stage(Document):
     devices: Annotated[tuple[Name, ...], Field(min_length=1)]
     recomputed_layers: tuple[Name, ...] = ()
     forward_share: Fraction | None = None
-    forward_s: Seconds
-    backward_s: Seconds
-    load_s: Seconds
+    forward_s: Duration
+    backward_s: Duration
+    load_s: Duration
     peak_memory_bytes: Annotated[float, Field(ge=0)]
     memory_limit_bytes: Bytes | None
 
@@ -54,8 +54,8 @@ class DevicePrediction(Document):
     """One device over a step: seconds computing, idle seconds between its first and last operation, peak bytes."""
 
     device: Name
-    busy_s: Seconds
-    span_bubble_s: Seconds
+    busy_s: Duration
+    span_bubble_s: Duration
     peak_memory_bytes: Annotated[float, Field(ge=0)]
 
 
@@ -64,7 +64,7 @@ class LinkPrediction(Document):
 
     source: Name
     target: Name
-    busy_s: Seconds
+    busy_s: Duration
     bytes: Annotated[float, Field(ge=0)]
 
 
@@ -76,9 +76,9 @@ class Prediction(Document):
     `bubble_fraction` the idle share of the devices in use.
     """
 
-    step_time_s: Seconds
-    period_s: Seconds
-    bottleneck_s: Seconds
+    step_time_s: Duration
+    period_s: Duration
+    bottleneck_s: Duration
     samples_per_s: Annotated[float, Field(ge=0)]
     bubble_fraction: Fraction
     devices: tuple[DevicePrediction, ...]
@@ -93,13 +93,13 @@ class Proof(Document):
     `scope_detail`, or `all_schedules` of undivided devices with one stage each.
     """
 
-    lower_bound_s: Seconds | None
+    lower_bound_s: Duration | None
     gap: Fraction | None
     scope: Literal["candidates", "all_schedules"]
     scope_detail: str
     solver: str
     tolerance: Annotated[float, Field(ge=0)]
-    wall_s: Seconds
+    wall_s: Duration
 
 
 class Baseline(Document):
@@ -109,7 +109,7 @@ class Baseline(Document):
     """
 
     name: str
-    step_time_s: Seconds | None
+    step_time_s: Duration | None
     speedup: Annotated[float, Field(ge=0)] | None
     note: str = ""
 

@@ -100,7 +100,7 @@ class Layer(Document):
     id: Name
     kind: Annotated[str, Field(max_length=1000)] = ""
     times: tuple[LayerTime, ...] = ()
-    forward_flops_per_sample: Annotated[float, Field(strict=True, ge=0)] | None = None
+    forward_flops_per_sample: Annotated[float, Field(strict=True, ge=0, le=1e24)] | None = None
     parameter_bytes: Bytes = 0
     gradient_bytes: Bytes | None = None
     master_weight_bytes: Bytes = 0
@@ -225,7 +225,7 @@ class Device(Document):
     kind: Name
     host: Name = "host0"
     rack: Name = "rack0"
-    speed: Annotated[float, Field(strict=True, gt=0, le=1e6, allow_inf_nan=False)] = 1.0
+    speed: Annotated[float, Field(strict=True, ge=1e-6, le=1e6, allow_inf_nan=False)] = 1.0
     memory_bytes: Bytes | None = None
 
 

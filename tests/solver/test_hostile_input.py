@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import MAX_FAULTS, parse, parse_json
+from bapipe.plan import Plan
+from bapipe.planner import plan
 from bapipe.problem import PlanRequest
 
 REQUEST: dict[str, Any] = {
@@ -130,3 +133,31 @@ def test_the_faults_of_a_hostile_input_are_counted_not_listed() -> None:
         parse(PlanRequest, json.loads(json.dumps(document)))
     assert len(caught.value.faults) == MAX_FAULTS + 1
     assert caught.value.faults[-1].code == "too_many_faults"
+
+
+def test_a_problem_at_the_limits_of_what_can_be_said_is_planned() -> None:
+    layers = [{"id": name, "parameter_bytes": 10**18, "output_bytes_per_sample": 1e18} for name in "ab"]
+    time = {"device_kind": "slow", "microbatch_size": 1, "forward_s": 1e9, "backward_s": 1e9}
+    document = {
+        "profile": {"name": "slowest", "layers": [{**layer, "times": [time]} for layer in layers]},
+        "cluster": {
+            "kinds": [{"name": "slow", "memory_bandwidth_bytes_per_s": 1e-6}],
+            "devices": [{"id": f"d{number}", "kind": "slow", "speed": 1e-6} for number in range(2)],
+            "links": {"within_host": {"bandwidth_bytes_per_s": 1e-6, "latency_s": 1e9}},
+        },
+        "batch_size": 2**29,
+        "microbatch_counts": [1, 8],
+    }
+    answer = plan(parse(PlanRequest, document))
+    assert answer.status == "optimal"
+    assert answer.prediction is not None
+    assert math.isfinite(answer.prediction.step_time_s)
+    assert parse(Plan, json.loads(answer.model_dump_json())) == answer
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-300, -1.0, 1e300])
+def test_a_rate_that_would_make_times_infinite_is_refused(rate: float) -> None:
+    document = copy.deepcopy(REQUEST)
+    document["cluster"]["links"]["within_host"] = {"bandwidth_bytes_per_s": rate}
+    (fault,) = faults_in(document)
+    assert fault.pointer == "/cluster/links/within_host/bandwidth_bytes_per_s"
