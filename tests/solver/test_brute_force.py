@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bapipe.check import check
@@ -18,19 +18,11 @@ from bapipe.plan import Plan
 from bapipe.planner import plan
 from bapipe.problem import Pin, PlanRequest
 from judges import replay
-from judges.brute_force import MAX_PLANS, PIPELINES, Option, every_plan, finish_s
+from judges.brute_force import MAX_PLANS, PIPELINES, RELATIVE, Option, best_options, every_plan, finish_s
 from judges.instances import cluster, layer, request
-from judges.strategies import requests, seconds, with_memory
+from judges.strategies import reproducible, requests, seconds, tight_requests, with_memory
 
-RELATIVE = 1e-9
 COMMUNICATION = ("none", "overlap", "serial")
-
-reproducible = settings(
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)
 
 
 def judged(request: PlanRequest, options: list[Option], found: Plan) -> None:
@@ -72,34 +64,9 @@ def priced_as(found: Plan, option: Option) -> None:
     assert tuple(stage.peak_memory_bytes for stage in found.stages) == stages
 
 
-@st.composite
-def tight_requests(draw: st.DrawFn, **fields: Any) -> PlanRequest:
-    """A request with memory in which some plan fits, and none of those that would be best without a limit."""
-    request = draw(requests(layers=(6, 7), devices=(3, 4), **fields))
-    options = every_plan(request)
-    assume(options)
-    wanted = min(max(option.peak_bytes) for option in least_s(request, options))
-    smaller = sorted({max(option.peak_bytes) for option in options if ceil(max(option.peak_bytes)) < wanted})
-    assume(smaller)
-    limit = ceil(smaller[draw(st.integers(0, len(smaller) - 1))])
-    if draw(st.booleans()):
-        return with_memory(request, limit)
-    possible = [option for option in options if max(option.peak_bytes) <= limit]
-    peaks = possible[draw(st.integers(0, len(possible) - 1))].peak_bytes
-    place = draw(st.integers(0, len(peaks) - 1))
-    device = request.cluster.devices[place].id
-    return with_memory(with_memory(request, limit), {device: ceil(peaks[place])})
-
-
-def least_s(request: PlanRequest, options: list[Option]) -> list[Option]:
-    """Those of the options that are as good as any."""
-    least = min(option.objective_s(request) for option in options)
-    return [option for option in options if option.objective_s(request) <= least * (1 + RELATIVE)]
-
-
 def binds(request: PlanRequest, options: list[Option]) -> bool:
     """Whether something fits, but nothing that is best without a limit, on a problem that is not tiny."""
-    best = least_s(request, options)
+    best = best_options(request, options)
     tiny = len(request.profile.layers) < 6 or len(request.cluster.devices) < 3
     return not tiny and any(o.fits(request) for o in options) and not any(o.fits(request) for o in best)
 

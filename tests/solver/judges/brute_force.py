@@ -20,6 +20,9 @@ MAX_PLANS = 2000
 """At most so many plans are tried for one request."""
 Stages = tuple[frozenset[str], ...]
 
+RELATIVE = 1e-9
+"""Objectives closer than this are equal."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -71,6 +74,12 @@ def every_plan(request: PlanRequest) -> list[Option]:
         for count in counts
         for option in (*_pipelines(request, size, count), *_data_parallel(request, size, count))
     ]
+
+
+def best_options(request: PlanRequest, options: list[Option]) -> list[Option]:
+    """Those of the options that are as good as any."""
+    least = min(option.objective_s(request) for option in options)
+    return [option for option in options if option.objective_s(request) <= least * (1 + RELATIVE)]
 
 
 def num_plans(request: PlanRequest) -> int:

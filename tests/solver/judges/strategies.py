@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 
 from bapipe.problem import (
@@ -20,7 +22,14 @@ from bapipe.problem import (
     Pin,
     PlanRequest,
 )
-from judges.brute_force import MAX_PLANS, num_plans
+from judges.brute_force import MAX_PLANS, best_options, every_plan, num_plans
+
+reproducible = settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
 
 KIND = "reference"
 POINTS = ((1,), (1,), (2,), (1, 2), (1, 5), (2, 4))
@@ -190,3 +199,22 @@ def with_memory(request: PlanRequest, limits: int | dict[str, int]) -> PlanReque
         for device in cluster.devices
     )
     return request.model_copy(update={"cluster": cluster.model_copy(update={"devices": devices})})
+
+
+@st.composite
+def tight_requests(draw: st.DrawFn, **fields: Any) -> PlanRequest:
+    """A request with memory in which some plan fits, and none of those that would be best without a limit."""
+    request = draw(requests(layers=(6, 7), devices=(3, 4), **fields))
+    options = every_plan(request)
+    assume(options)
+    wanted = min(max(option.peak_bytes) for option in best_options(request, options))
+    smaller = sorted({max(option.peak_bytes) for option in options if ceil(max(option.peak_bytes)) < wanted})
+    assume(smaller)
+    limit = ceil(smaller[draw(st.integers(0, len(smaller) - 1))])
+    if draw(st.booleans()):
+        return with_memory(request, limit)
+    possible = [option for option in options if max(option.peak_bytes) <= limit]
+    peaks = possible[draw(st.integers(0, len(possible) - 1))].peak_bytes
+    place = draw(st.integers(0, len(peaks) - 1))
+    device = request.cluster.devices[place].id
+    return with_memory(with_memory(request, limit), {device: ceil(peaks[place])})
