@@ -169,6 +169,23 @@ def test_a_length_that_is_a_lie_is_no_error_of_the_service(service: Any, head: s
     assert raw(service.url, head, body).startswith(b"HTTP/1.1 4")
 
 
+def test_a_body_that_does_not_arrive_is_not_waited_for_for_ever(start_service: Any) -> None:
+    service = start_service(body_timeout_s=0.5)
+    answer = raw(service.url, f"{HEAD}\nContent-Length: 100", b"{")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"body_too_slow" in answer
+
+
+def test_a_client_that_leaves_within_its_body_is_no_error(start_service: Any) -> None:
+    service = start_service()
+    address = httpx.URL(service.url)
+    with socket.create_connection((address.host, address.port or 80)) as connection:
+        connection.sendall(HEAD.replace("\n", "\r\n").encode() + b"\r\nContent-Length: 100\r\n\r\n{")
+    assert httpx.get(service.url + "/livez").status_code == 200
+    service.stop()
+    assert "Traceback" not in service.log.read_text()
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
