@@ -20,7 +20,8 @@ import pytest
 from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
 
 START_LIMIT_S = 60.0
-SCRIPTED = Path(__file__).parent / "scripted_service.py"
+REAL = [sys.executable, "-m", "bapipe_api"]
+SCRIPTED = [sys.executable, str(Path(__file__).parent / "scripted_service.py")]
 JUDGES = Path(__file__).parents[1] / "solver"
 ADDRESS = re.compile(r"running on (http://\S+)")
 
@@ -66,8 +67,7 @@ def start_service(tmp_path: Path) -> Iterator[StartService]:
     running: list[Service] = []
 
     def begin(*, scripted: bool = False, **settings: Any) -> Service:
-        command = [sys.executable, str(SCRIPTED)] if scripted else [sys.executable, "-m", "bapipe_api"]
-        running.append(start(command, tmp_path, **settings))
+        running.append(start(SCRIPTED if scripted else REAL, tmp_path, **settings))
         return running[-1]
 
     yield begin
@@ -80,9 +80,17 @@ def start_service(tmp_path: Path) -> Iterator[StartService]:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One service for all tests that only ask it."""
-    service = start([sys.executable, "-m", "bapipe_api"], tmp_path_factory.mktemp("service"), max_body_bytes=1_000_000)
+    service = start(REAL, tmp_path_factory.mktemp("service"), max_body_bytes=1_000_000)
     yield service
     assert service.stop() == -signal.SIGTERM, service.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service with scripted_service.py's solves."""
+    service = start(SCRIPTED, tmp_path_factory.mktemp("scripted"), max_concurrent_solves=4)
+    yield service
+    service.stop()
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ def request_(request_json: dict[str, Any]) -> PlanRequest:
 
 
 @pytest.fixture
-def scripted(start_service: Any) -> Iterator[Client]:
-    with Client(start_service(scripted=True).url, timeout=10, retries=0) as client:
+def scripted_client(scripted: Any) -> Iterator[Client]:
+    with Client(scripted.url, retries=0) as client:
         yield client
 
 
@@ -134,27 +134,27 @@ def test_an_address_that_is_none(request_: PlanRequest) -> None:
         nowhere.plan(request_)
 
 
-def test_a_search_that_fails(scripted: Client, request_: PlanRequest) -> None:
+def test_a_search_that_fails(scripted_client: Client, request_: PlanRequest) -> None:
     with pytest.raises(SolveFailedError) as caught:
-        scripted.plan(renamed(request_, "raise"))
+        scripted_client.plan(renamed(request_, "raise"))
     assert caught.value.state == "failed"
     assert [fault.code for fault in caught.value.faults] == ["internal_error"]
-    assert scripted.get_plan(caught.value.plan_id).state == "failed"
+    assert scripted_client.get_plan(caught.value.plan_id).state == "failed"
 
 
-def test_a_search_that_finds_a_fault_of_the_input(scripted: Client, request_: PlanRequest) -> None:
+def test_a_search_that_finds_a_fault_of_the_input(scripted_client: Client, request_: PlanRequest) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        scripted.plan(renamed(request_, "refuse"))
+        scripted_client.plan(renamed(request_, "refuse"))
     assert [fault.pointer for fault in caught.value.faults] == ["/objective"]
 
 
-def test_a_search_that_finds_nothing_in_time(scripted: Client, request_: PlanRequest) -> None:
+def test_a_search_that_finds_nothing_in_time(scripted_client: Client, request_: PlanRequest) -> None:
     with pytest.raises(TimeLimitError):
-        scripted.plan(renamed(request_, "spin"))
+        scripted_client.plan(renamed(request_, "spin"))
 
 
-def test_an_infeasible_problem_is_an_answer(scripted: Client, request_: PlanRequest) -> None:
-    assert scripted.plan(renamed(request_, "nothing fits")).status == "infeasible"
+def test_an_infeasible_problem_is_an_answer(scripted_client: Client, request_: PlanRequest) -> None:
+    assert scripted_client.plan(renamed(request_, "nothing fits")).status == "infeasible"
 
 
 def test_a_search_longer_than_a_request_may_wait_is_polled(start_service: Any, request_: PlanRequest) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-JUNK = (None, [], {}, "x", -1, 10**400, 1e308, float("nan"))
+JUNK: tuple[Any, ...] = (None, [], {}, "x", -1, 10**400, 1e308, float("nan"))
 
 
 def damaged(document: Any) -> Iterator[str]:

@@ -97,8 +97,8 @@ def test_who_will_not_wait_is_told_where_to_look(
     assert finished(service.url, response.headers["location"])["state"] == "succeeded"
 
 
-def test_a_wait_ends_and_the_search_goes_on(start_service: Any, request_json: dict[str, Any]) -> None:
-    url = start_service(scripted=True).url
+def test_a_wait_ends_and_the_search_goes_on(scripted: Any, request_json: dict[str, Any]) -> None:
+    url = scripted.url
     response = httpx.post(url + "/v1/plans", json=named(request_json, "spin", 2.0), headers={"Prefer": "wait=1"})
     assert response.status_code == 202
     document = finished(url, response.headers["location"])
@@ -210,8 +210,8 @@ def test_a_client_that_leaves_ends_the_process_that_searches_and_keeps_what_it_f
     assert [plan["status"] for plan in kept(tmp_path)] == ["feasible"]
 
 
-def test_a_time_limit_is_obeyed_and_what_was_found_is_kept(start_service: Any, request_json: dict[str, Any]) -> None:
-    url = start_service(scripted=True).url
+def test_a_time_limit_is_obeyed_and_what_was_found_is_kept(scripted: Any, request_json: dict[str, Any]) -> None:
+    url = scripted.url
     response = httpx.post(url + "/v1/plans", json=named(request_json, "hang", 2.0), timeout=60)
     document = response.json()
     assert (response.status_code, document["state"]) == (200, "timed_out")
@@ -219,8 +219,8 @@ def test_a_time_limit_is_obeyed_and_what_was_found_is_kept(start_service: Any, r
     assert check(parse(Plan, document["plan"])) == []
 
 
-def test_a_search_whose_process_dies_is_failed(start_service: Any, request_json: dict[str, Any]) -> None:
-    url = start_service(scripted=True).url
+def test_a_search_whose_process_dies_is_failed(scripted: Any, request_json: dict[str, Any]) -> None:
+    url = scripted.url
     document = httpx.post(url + "/v1/plans", json=named(request_json, "die"), timeout=60).json()
     assert document["state"] == "failed"
     assert [item["code"] for item in document["error"]["errors"]] == ["internal_error"]
@@ -241,14 +241,13 @@ def test_two_services_do_not_share_a_store(start_service: Any) -> None:
         start_service()
 
 
-def test_an_error_of_the_search_stays_inside(start_service: Any, request_json: dict[str, Any]) -> None:
-    service = start_service(scripted=True)
-    response = httpx.post(service.url + "/v1/plans", json=named(request_json, "raise"))
+def test_an_error_of_the_search_stays_inside(scripted: Any, request_json: dict[str, Any]) -> None:
+    response = httpx.post(scripted.url + "/v1/plans", json=named(request_json, "raise"))
     assert response.status_code == 200
     assert response.json()["state"] == "failed"
     assert [item["code"] for item in response.json()["error"]["errors"]] == ["internal_error"]
     assert "secret" not in response.text
-    assert "secret solver text" in service.log.read_text()
+    assert "secret solver text" in scripted.log.read_text()
 
 
 def test_too_large_a_problem_is_refused(start_service: Any, request_json: dict[str, Any]) -> None:
