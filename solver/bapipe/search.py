@@ -31,6 +31,9 @@ from bapipe.problem import PlanRequest
 IMPROVING_SHARE = 0.4
 """Of the time limit, the most that goes into first incumbents before the proofs start."""
 
+REPORT_EVERY_S = 0.5
+"""Between reports of a search that has found nothing better."""
+
 STARTING_OPERATIONS = 4_000
 """Stages × micro-batches up to which a candidate is simulated before the search."""
 
@@ -97,6 +100,8 @@ class Search:
         self._best: Draft | None = None
         self._best_s = float("inf")
         self._bound_s: float | None = None
+        self._phase = "starting"
+        self._reported = self._started
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
@@ -160,7 +165,7 @@ class Search:
         heapq.heapify(queue)
         while queue and queue[0][0] < self._threshold():
             bound, _, candidate = heapq.heappop(queue)
-            self._bound_s = min(bound, self._best_s)
+            self._note_bound(min(bound, self._best_s))
             result = self.formulation.solve(self._problem(candidate), self._stop)
             if result is not None:
                 self._offer(candidate, result)
@@ -177,11 +182,12 @@ class Search:
 
     def _prove_all(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """Least bound first; a candidate has the bound of its best division until it comes up, then its tables'."""
+        self._phase = "proving"
         queue: list[tuple[float, int, StepTimeSearch | None]] = [(bounds[c], k, None) for k, c in enumerate(pipelines)]
         heapq.heapify(queue)
         while queue and queue[0][0] < self._threshold():
             bound, order, search = heapq.heappop(queue)
-            self._bound_s = min(max(bound, self._bound_s or 0.0), self._best_s)
+            self._note_bound(min(bound, self._best_s))
             if search is None:
                 search = self._step_time_search(pipelines[order])
                 heapq.heappush(queue, (max(bound, search.bound(self.request.gap)), order, search))
@@ -190,6 +196,7 @@ class Search:
 
     def _improve(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """A good partition of each candidate, fewest operations first, as far as its share of time goes."""
+        self._phase = "improving"
         until = self._started + IMPROVING_SHARE * (self.deadline_s - self._started)
         for candidate in sorted(pipelines, key=lambda c: c.num_microbatches * c.num_devices):
             if bounds[candidate] >= self._threshold():
@@ -207,10 +214,11 @@ class Search:
                     self._offer(candidate, search.best)
 
     def _prove(self, search: StepTimeSearch, rest: float) -> None:
-        try:
-            search.prove(self._best_s, self.request.gap)
-        finally:
-            self._bound_s = min(search.lower_bound_s, rest, self._best_s)
+        def on_bound(bound: float) -> None:
+            self._note_bound(min(bound, rest, self._best_s))
+
+        search.on_bound = on_bound
+        search.prove(self._best_s, self.request.gap)
 
     def _step_time_search(self, candidate: Candidate) -> StepTimeSearch:
         def offer(result: PartitionResult) -> None:
@@ -285,7 +293,15 @@ class Search:
         tied = abs(value - self._best_s) <= TOLERANCE * value
         if (tied and best is not None and found.preference < best.preference) or (not tied and value < self._best_s):
             self._best, self._best_s = found, value
-            self.on_progress(Progress("search", value, self._bound_s, found))
+            self.on_progress(Progress(self._phase, value, self._bound_s, found))
+
+    def _note_bound(self, bound_s: float) -> None:
+        """Takes a bound over all candidates, and reports it now and then so that waiting shows progress."""
+        self._bound_s = max(bound_s, self._bound_s or 0.0)
+        if time.monotonic() - self._reported > REPORT_EVERY_S:
+            self._reported = time.monotonic()
+            incumbent = None if self._best is None else self._best_s
+            self.on_progress(Progress(self._phase, incumbent, self._bound_s))
 
     def _closed_bound(self) -> float | None:
         """The bound once no candidate is left that could beat the incumbent by more than the gap."""

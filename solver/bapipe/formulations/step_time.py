@@ -31,7 +31,7 @@ class StepTimeSearch:
     """Branch and bound over the partitions of one problem.
 
     `incumbent_s` is what must be beaten, `lower_bound_s` what is proven of this problem so far. `on_incumbent` is told
-    of every partition that beats it.
+    of every partition that beats it, `on_bound` of the bound as it rises.
     """
 
     problem: PartitionProblem
@@ -39,6 +39,7 @@ class StepTimeSearch:
     incumbent_s: float = float("inf")
     on_incumbent: OnIncumbent = lambda result: None
     lower_bound_s: float = 0.0
+    on_bound: Callable[[float], None] = lambda bound: None
     best: PartitionResult | None = None
     _front: FrontBounds = field(init=False)
 
@@ -117,6 +118,7 @@ class StepTimeSearch:
     def _raise_bound(self, bounds: list[Array], gap: float) -> None:
         least = min(float(pool.min()) for pool in bounds if len(pool))
         self.lower_bound_s = max(self.lower_bound_s, min(least, self._threshold(gap)))
+        self.on_bound(self.lower_bound_s)
         if self.stop():
             raise OutOfTimeError
 
