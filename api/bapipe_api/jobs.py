@@ -23,7 +23,7 @@ from bapipe_api.states import State, state_of
 from bapipe_api.store import Record, Store
 
 INTERRUPTED = Fault("interrupted", "the service stopped while this plan was being searched; submit it again")
-CANCELLED = Fault("cancelled", "the client left before there was a plan")
+CANCELLED = Fault("cancelled", "the client left before the search ended")
 INTERNAL = Fault("internal_error", "the search met an error of its own; the service's log says which")
 
 Ending = tuple[State, str | None, str | None]
@@ -62,7 +62,7 @@ class JobEngine:
         self._store = store
         self._solve = solve
         self._places = max_concurrent + max_queued
-        self._closing = False
+        self._stopping = False
         self._jobs: dict[str, Job] = {}
         self._guard = threading.Lock()
         self._threads = ThreadPoolExecutor(max_concurrent, thread_name_prefix="solve")
@@ -73,13 +73,13 @@ class JobEngine:
         if count:
             log.warning("%d searches did not end before the service last stopped; they are marked as failed", count)
 
+    def stop(self) -> None:
+        """Ends every search, and lets none begin. Returns at once, and may be called from a signal handler."""
+        self._stopping = True
+
     def close(self) -> None:
-        """Stops every solve, and returns when each one's last state is stored."""
-        with self._guard:
-            self._closing = True
-            jobs = list(self._jobs.values())
-        for job in jobs:
-            job.stop.set()
+        """Stops, and returns when the last state of every job is stored."""
+        self.stop()
         self._threads.shutdown(wait=True)
 
     def submit(self, request: PlanRequest) -> tuple[Job, Record]:
@@ -106,7 +106,7 @@ class JobEngine:
         """A job that was told to stop takes no place: it ends within moments of its turn."""
         with self._guard:
             admitted = sum(not other.stop.is_set() for other in self._jobs.values())
-            if self._closing or admitted >= self._places:
+            if self._stopping or admitted >= self._places:
                 raise BusyError(admitted)
             self._jobs[job.id] = job
 
@@ -129,28 +129,31 @@ class JobEngine:
             job.done.set_result(record)
 
     def _outcome(self, job: Job) -> Ending:
-        if job.stop.is_set():
-            return self._stopped()
+        if self._must_stop(job):
+            return State.CANCELLED, None, self._why_stopped()
         self._store.start(job.id)
         try:
-            plan = self._solve(job.request, should_stop=job.stop.is_set)
+            plan = self._solve(job.request, should_stop=lambda: self._must_stop(job))
         except InvalidInputError as error:
             return State.FAILED, None, _problem_json(HTTPStatus.UNPROCESSABLE_ENTITY, *error.faults)
         except TimeLimitError as error:
-            if job.stop.is_set():
-                return self._stopped()
+            if self._must_stop(job):
+                return State.CANCELLED, None, self._why_stopped()
             fault = Fault("time_limit", str(error), "/time_limit_s")
             return State.TIMED_OUT, None, _problem_json(HTTPStatus.GATEWAY_TIMEOUT, fault)
         except Exception:
             log.exception("plan %s: the search failed", job.id)
             return State.FAILED, None, _problem_json(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL)
-        return state_of(plan, cancelled=job.stop.is_set()), plan.model_dump_json(), None
+        state = state_of(plan, cancelled=self._must_stop(job))
+        return state, plan.model_dump_json(), self._why_stopped() if state == State.CANCELLED else None
 
-    def _stopped(self) -> Ending:
-        """The end of a job that was told to stop before it found anything."""
-        if self._closing:
-            return State.FAILED, None, _problem_json(HTTPStatus.SERVICE_UNAVAILABLE, INTERRUPTED)
-        return State.CANCELLED, None, _problem_json(HTTPStatus.CONFLICT, CANCELLED)
+    def _must_stop(self, job: Job) -> bool:
+        return self._stopping or job.stop.is_set()
+
+    def _why_stopped(self) -> str:
+        if self._stopping:
+            return _problem_json(HTTPStatus.SERVICE_UNAVAILABLE, INTERRUPTED)
+        return _problem_json(HTTPStatus.CONFLICT, CANCELLED)
 
 
 def _problem_json(status: HTTPStatus, *faults: Fault) -> str:

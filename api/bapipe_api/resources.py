@@ -26,9 +26,7 @@ class PlanResource(BaseModel):
     created_at: datetime
     finished_at: datetime | None = None
     plan: Plan | None = None
-    error: Annotated[Problem | None, Field(description="why there is no plan, in the states failed and cancelled")] = (
-        None
-    )
+    error: Annotated[Problem | None, Field(description="why there is no plan, or no better one")] = None
 
 
 class Timeline(BaseModel):

@@ -6,29 +6,55 @@ import ipaddress
 import logging
 import math
 import sys
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 from pydantic import ValidationError
 
 from bapipe.planner import plan_isolated
 from bapipe_api.app import create_app
-from bapipe_api.jobs import Solve
+from bapipe_api.jobs import JobEngine, Solve
 from bapipe_api.settings import Settings
 
+START_FAILED = 3
+"""The exit code of a service that could not start: its port or its store is taken; its log says which."""
+
 log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """Ends searches as soon as it is told to stop, so that whoever waits for one is still answered."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        engine: JobEngine | None = getattr(self._app.state, "engine", None)
+        if engine is not None:
+            engine.stop()
+        super().handle_exit(sig, frame)
 
 
 def serve(settings: Settings, *, solve: Solve = plan_isolated) -> None:
     """Serves until interrupted (SIGINT, SIGTERM); searches that still run then are ended, and marked so."""
     if not _loopback(settings.host):
         log.warning("listening on %s without authentication: whoever reaches this port can use it", settings.host)
-    uvicorn.run(
-        create_app(settings, solve=solve),
+    app = create_app(settings, solve=solve)
+    config = uvicorn.Config(
+        app,
         host=settings.host,
         port=settings.port,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_s),
         server_header=False,
     )
+    server = _Server(config, app)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        raise SystemExit(START_FAILED)
 
 
 def main() -> int:

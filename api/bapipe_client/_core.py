@@ -80,7 +80,7 @@ def plan(request: PlanRequest, retries: RetryPolicy) -> Conversation[Plan]:
     response = yield from _exchange(call, retries)
     resource = read(PlanResource, response)
     while not resource.finished:
-        yield Pause(retry_after_s(response.headers.get("Retry-After")) or POLL_S)
+        yield Pause(min(_asked_wait_s(response) or POLL_S, retries.longest_wait_s))
         response = yield from _exchange(Call("GET", _plan_path(resource.id)), retries)
         resource = read(PlanResource, response)
     return _plan_of(resource)

@@ -47,7 +47,10 @@ class Client:
         self._timeout = timeout if isinstance(timeout, httpx.Timeout) else httpx.Timeout(timeout)
         self._retries = RetryPolicy(most=retries)
         agent = {"User-Agent": f"bapipe-client/{version('bapipe')}", "Accept": "application/json"}
-        self._http = httpx.Client(base_url=base_url, timeout=self._timeout, headers=agent, transport=transport)
+        try:
+            self._http = httpx.Client(base_url=base_url, timeout=self._timeout, headers=agent, transport=transport)
+        except httpx.InvalidURL as error:
+            raise _unreachable(base_url, error) from None
 
     def close(self) -> None:
         """Closes the connections. The client cannot be used any more."""
@@ -62,8 +65,8 @@ class Client:
     def plan(self, request: PlanRequest | None = None, /, **fields: Any) -> Plan:
         """The best plan for `request`, or for the request with these `fields`.
 
-        Blocks until the search ends: at the latest at the request's time limit, then with the best plan found. An
-        infeasible problem is an answer too (`plan.status`).
+        Blocks until the search ends: at the latest when its time limit is over, with the best plan found by then; on a
+        busy service it may have to wait for its turn first. An infeasible problem is an answer too (`plan.status`).
 
         Raises:
             InvalidInputError: the request is wrong; it holds every fault.
@@ -114,7 +117,7 @@ class Client:
             return self._http.request(
                 step.method, step.path, content=step.content, headers=step.headers, timeout=httpx.Timeout(**timeout)
             )
-        except (httpx.TransportError, httpx.InvalidURL) as error:
+        except (httpx.RequestError, httpx.InvalidURL) as error:
             return _unreachable(f"{step.method} {self._http.base_url}{step.path}", error)
 
 

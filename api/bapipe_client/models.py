@@ -31,7 +31,7 @@ class PlanResource(Answer):
     """A plan on the service: where its search is, and its answer as soon as there is one.
 
     `state`: queued, running, cancelling; then for good succeeded, infeasible, timed_out (with the best plan found),
-    cancelled or failed (`error` says why).
+    cancelled or failed. `error` says why there is no plan, or no better one.
     """
 
     id: str

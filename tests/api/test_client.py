@@ -129,9 +129,10 @@ def test_a_service_that_is_not_there(request_: PlanRequest) -> None:
     assert "127.0.0.1:1" in str(caught.value)
 
 
-def test_an_address_that_is_none(request_: PlanRequest) -> None:
-    with Client("localhost", retries=0) as nowhere, pytest.raises(ServiceUnreachableError):
-        nowhere.plan(request_)
+@pytest.mark.parametrize("address", ["localhost", "", "ftp://host", "http://[bad", "http://host:99999999"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ServiceUnreachableError), Client(address, retries=0) as nowhere:
+        nowhere.get_plan("0" * 32)
 
 
 def test_a_search_that_fails(scripted_client: Client, request_: PlanRequest) -> None:

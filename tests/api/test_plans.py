@@ -46,7 +46,10 @@ def states(folder: Path) -> list[str]:
 def kept(folder: Path) -> list[dict[str, Any]]:
     """Every plan in the service's database."""
     with closing(sqlite3.connect(folder / "plans.sqlite3")) as connection:
-        return [json.loads(row[0]) for row in connection.execute("SELECT plan FROM plans WHERE plan IS NOT NULL")]
+        return [
+            json.loads(row[0])
+            for row in connection.execute("SELECT plan FROM plans WHERE plan IS NOT NULL ORDER BY created_at")
+        ]
 
 
 def finished(url: str, location: str) -> dict[str, Any]:
@@ -203,11 +206,13 @@ def test_a_search_dies_with_a_service_that_is_killed(start_service: Any, request
 def test_a_client_that_leaves_ends_the_process_that_searches_and_keeps_what_it_found(
     start_service: Any, request_json: dict[str, Any], tmp_path: Path
 ) -> None:
-    service = start_service(scripted=True)
+    url = start_service(scripted=True).url
+    httpx.post(url + "/v1/plans", json=named(request_json, "hang", 0.1), timeout=60)  # the first one starts slowly
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(service.url + "/v1/plans", json=named(request_json, "hang", 1000.0), timeout=4.0)
-    until(lambda: states(tmp_path) == ["cancelled"])
-    assert [plan["status"] for plan in kept(tmp_path)] == ["feasible"]
+        httpx.post(url + "/v1/plans", json=named(request_json, "hang", 1000.0), timeout=4.0)
+    until(lambda: states(tmp_path)[1] == "cancelled")
+    assert kept(tmp_path)[-1]["status"] == "feasible"
+    assert kept(tmp_path)[-1]["request"]["time_limit_s"] == 1000.0
 
 
 def test_a_time_limit_is_obeyed_and_what_was_found_is_kept(scripted: Any, request_json: dict[str, Any]) -> None:
@@ -226,13 +231,35 @@ def test_a_search_whose_process_dies_is_failed(scripted: Any, request_json: dict
     assert [item["code"] for item in document["error"]["errors"]] == ["internal_error"]
 
 
-def test_a_service_that_is_told_to_stop_ends_its_searches(
+def test_a_service_that_is_told_to_stop_answers_whoever_waits(
     start_service: Any, tmp_path: Path, request_json: dict[str, Any]
 ) -> None:
-    service = start_service(scripted=True)
-    httpx.post(service.url + "/v1/plans", json=named(request_json, "spin", 1000.0), headers={"Prefer": "wait=0"})
-    service.stop()
-    assert states(tmp_path) == ["failed"]
+    service = start_service(scripted=True, max_concurrent_solves=1)
+    with ThreadPoolExecutor(2) as threads:
+        body = named(request_json, "hang", 1000.0)
+        waiting = [threads.submit(httpx.post, service.url + "/v1/plans", json=body, timeout=60) for _ in range(2)]
+        until(lambda: states(tmp_path).count("running") == 1 and len(states(tmp_path)) == 2)
+        service.stop()
+        documents = [answer.result().raise_for_status().json() for answer in waiting]
+    assert [document["state"] for document in documents] == ["cancelled", "cancelled"]
+    assert {item["code"] for document in documents for item in document["error"]["errors"]} == {"interrupted"}
+
+
+def test_a_store_that_is_lost_is_said_and_takes_no_place(
+    start_service: Any, tmp_path: Path, request_json: dict[str, Any]
+) -> None:
+    url = start_service(scripted=True, max_concurrent_solves=1, max_queued_solves=0).url
+    with closing(sqlite3.connect(tmp_path / "plans.sqlite3")) as connection:
+        connection.execute("ALTER TABLE plans RENAME TO lost")
+        for response in [httpx.get(url + "/readyz"), *(httpx.post(url + "/v1/plans", json=request_json) for _ in "ab")]:
+            assert response.status_code == 503
+            assert [item["code"] for item in response.json()["errors"]] == ["store_unavailable"]
+            assert "retry-after" in response.headers
+            assert "SQL" not in response.text
+        assert httpx.get(url + "/livez").status_code == 200
+        connection.execute("ALTER TABLE lost RENAME TO plans")
+    assert httpx.get(url + "/readyz").status_code == 200
+    assert httpx.post(url + "/v1/plans", json=request_json).status_code == 200
 
 
 def test_two_services_do_not_share_a_store(start_service: Any) -> None:

@@ -86,9 +86,6 @@ async def _finished(request: Request, engine: JobEngine, job: Job, wait_s: float
         if gone.done():
             engine.cancel(job)
         return None
-    except asyncio.CancelledError:
-        engine.cancel(job)
-        raise
     finally:
         gone.cancel()
 
