@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bapipe.formats.examples import load_example
+from bapipe.examples import load_example
 from bapipe.plan import Plan
 from bapipe.presets import cluster_from_spec
 from bapipe.problem import PlanRequest

@@ -81,8 +81,8 @@ def read_profile(name: str, *, form: str | None, profile_batch: int) -> ModelPro
     Raises:
         InvalidInputError: neither, or with every fault of the file.
     """
+    from bapipe.examples import example_names, load_example
     from bapipe.formats import load_profile, parse_profile
-    from bapipe.formats.examples import example_names, load_example
 
     if name == "-":
         return parse_profile(sys.stdin.buffer.read(), format=form, profile_batch=profile_batch)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from bapipe.formats.examples import example_names, load_example
+from bapipe.examples import example_names, load_example
 from bapipe.presets import CLUSTER_SPECS, cluster_from_spec
 from bapipe.schemas import DOCUMENTS, json_schema, json_schema_text
 

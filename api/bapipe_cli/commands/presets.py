@@ -18,7 +18,7 @@ from bapipe_cli.render import print_notes
 def presets(as_json: options.JsonOption = False) -> None:
     """List the device kinds, links and example profiles that come with BaPipe, and the source of every figure."""
     with user_faults(as_json=as_json):
-        from bapipe.formats.examples import example_names
+        from bapipe.examples import example_names
         from bapipe.presets import device_kinds, links
 
         if as_json:
