@@ -8,7 +8,7 @@ from typing import get_args
 from bapipe.problem import PlanRequest, ScheduleName
 
 PIPELINES: tuple[ScheduleName, ...] = ("1f1b", "1f1b-so", "gpipe")
-"""Least memory first: of equally good candidates the first is kept."""
+"""Least memory first, on every stage: of equally good candidates the first is kept."""
 
 DATA_PARALLEL: ScheduleName = "data-parallel"
 
@@ -29,20 +29,25 @@ class Candidate:
 
 def candidates(request: PlanRequest) -> list[Candidate]:
     """Every candidate that `request` allows, most devices first."""
-    wanted = allowed_schedules(request)
     return [
         Candidate(schedule, size, request.batch_size // size, count)
         for count in _device_counts(request)
         for size in microbatch_sizes(request)
-        for schedule in (*PIPELINES, DATA_PARALLEL)
-        if schedule in wanted and _makes_sense(request, schedule, size, count)
+        for schedule in allowed_schedules(request)
+        if _makes_sense(request, schedule, size, count)
     ]
 
 
 def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
-    """The schedules to choose from; the bottleneck is a model of pipelines only."""
+    """The schedules to choose from, least memory first.
+
+    The bottleneck is a model of pipelines only, and the same for all of them: the first is enough.
+    """
     wanted = request.schedules or get_args(ScheduleName)
-    return tuple(name for name in wanted if request.objective != "bottleneck" or name != DATA_PARALLEL)
+    pipelines = tuple(name for name in PIPELINES if name in wanted)
+    if request.objective == "bottleneck":
+        return pipelines[:1]
+    return (*pipelines, DATA_PARALLEL) if DATA_PARALLEL in wanted else pipelines
 
 
 def microbatch_sizes(request: PlanRequest) -> list[int]:

@@ -161,7 +161,7 @@ class Search:
         )
 
     def _bottleneck(self, todo: list[Candidate]) -> None:
-        queue = [(self._bound(c), order, c) for order, c in enumerate(todo) if not self._dominated(c, todo)]
+        queue = [(self._bound(c), order, c) for order, c in enumerate(todo)]
         heapq.heapify(queue)
         while queue and queue[0][0] < self._threshold():
             bound, _, candidate = heapq.heappop(queue)
@@ -172,6 +172,8 @@ class Search:
 
     def _step_time(self, todo: list[Candidate]) -> None:
         for candidate in todo:
+            if self._stop():
+                raise OutOfTimeError
             if candidate.schedule == DATA_PARALLEL:
                 self._take(self._assembler.data_parallel(candidate))
         pipelines = [candidate for candidate in todo if candidate.schedule != DATA_PARALLEL]
@@ -262,18 +264,6 @@ class Search:
         if self.request.objective == "bottleneck":
             return max(total / candidate.num_devices, costs.largest_layer_s) * candidate.num_microbatches
         return balanced_bound_s(total, costs.largest_layer_s, candidate.num_devices, candidate.num_microbatches)
-
-    def _dominated(self, candidate: Candidate, todo: list[Candidate]) -> bool:
-        """Whether a schedule that needs no more memory anywhere is tried with the same bottleneck."""
-        problem = self._problem(candidate)
-        stages = range(candidate.num_devices)
-        for other in todo:
-            if other == candidate:
-                return False
-            same = other.num_devices == candidate.num_devices and other.microbatch_size == candidate.microbatch_size
-            if same and all(self._problem(other).in_flight(s) <= problem.in_flight(s) for s in stages):
-                return True
-        return False
 
     def _offer(self, candidate: Candidate, result: PartitionResult) -> None:
         """Simulates what a formulation found: no solver's word is taken."""

@@ -7,7 +7,7 @@ same for a single one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_links
@@ -194,23 +194,28 @@ class CostTable:
         gradients = [self._gradients[p] for p in mine]
         filled = gradient_buckets(gradients, self._bucket_bytes) if reduced else ()
         last_layers = [bucket.last_layer for bucket in filled]
-        replicas = tuple(self._replica(mine, device, last_layers) for device in devices)
+        replicas = self._replicas(mine, [self._devices[device] for device in devices], last_layers)
         links = ring_links(self._cluster, [self._devices[device] for device in devices])
         buckets = tuple(BucketCost(bucket.size_bytes, ring_all_reduce_s(links, bucket.size_bytes)) for bucket in filled)
         slowest = max(replica.forward_s for replica in replicas), max(replica.backward_s for replica in replicas)
         return StageCost(*slowest, memory, replicas, buckets)
 
-    def _replica(self, mine: list[int], device_id: str, last_layers: list[int]) -> ReplicaCost:
-        device = self._devices[device_id]
+    def _replicas(self, mine: list[int], devices: list[Device], last_layers: list[int]) -> tuple[ReplicaCost, ...]:
+        """One for each of `devices`; those of one kind and speed are priced once."""
+        priced = {(device.kind, device.speed): device for device in devices}
+        costs = {key: self._replica(mine, device, last_layers) for key, device in priced.items()}
+        return tuple(replace(costs[device.kind, device.speed], device=device.id) for device in devices)
+
+    def _replica(self, mine: list[int], device: Device, last_layers: list[int]) -> ReplicaCost:
         kind = self._kinds[device.kind]
         seconds = self._seconds_on(kind)
         forward_s = sum(seconds.forward_s[self._order[p]] for p in mine) / device.speed
         if not self._training:
-            return ReplicaCost(device_id, forward_s, 0.0, 0.0, ())
+            return ReplicaCost(device.id, forward_s, 0.0, 0.0, ())
         backwards = [seconds.backward_s[self._order[p]] / device.speed for p in reversed(mine)]
         ended = list(accumulate(backwards))
         ready = tuple(ended[len(mine) - 1 - layer] for layer in last_layers)
-        return ReplicaCost(device_id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready)
+        return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready)
 
     def _optimizer_s(self, mine: list[int], kind: DeviceKind) -> float:
         bandwidth = kind.memory_bandwidth_bytes_per_s

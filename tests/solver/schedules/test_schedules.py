@@ -1,5 +1,8 @@
+from itertools import pairwise
+
 import pytest
 
+from bapipe import candidates
 from bapipe.schedules import in_flight, operations, orders, placed_orders, warm_up
 from judges import replay as judge
 
@@ -60,3 +63,9 @@ def test_integer_operations_say_the_same_as_strings(name, training):
 def test_idle_devices_have_an_empty_order():
     placed = placed_orders("1f1b", [["b"], ["d"]], ["a", "b", "c", "d"], 2)
     assert placed == ((), ("0F0", "0F1", "0B0", "0B1"), (), ("1F0", "1B0", "1F1", "1B1"))
+
+
+def test_the_pipelines_are_ranked_by_what_they_keep_in_flight_on_every_stage():
+    for n, m in GRID:
+        for lower, higher in pairwise(candidates.PIPELINES):
+            assert all(in_flight(lower, s, n, m) <= in_flight(higher, s, n, m) for s in range(n))
