@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bapipe.candidates import Candidate
+from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
 from bapipe.plan import Schedule, Stage
@@ -18,13 +19,12 @@ from bapipe.simulator import Simulation, simulate_orders
 class Draft:
     """A plan in the making: layer ids and device ids by stage, and their simulation.
 
-    `cuts` are those of the cut space, none for data parallelism; `limit_bytes` is each stage's smallest device.
+    `limit_bytes` is that of each stage's smallest device.
     """
 
     candidate: Candidate
     layers: tuple[tuple[str, ...], ...]
     devices: tuple[tuple[str, ...], ...]
-    cuts: tuple[int, ...]
     all_reduce: AllReduce
     simulation: Simulation
     loads_s: tuple[float, ...]
@@ -40,12 +40,12 @@ class Draft:
     def fits(self) -> bool:
         """Whether every stage is within the memory of its devices."""
         pairs = zip(self.peak_memory_bytes, self.limit_bytes, strict=True)
-        return all(limit is None or peak <= limit for peak, limit in pairs)
+        return all(limit is None or peak <= usable_bytes(limit) for peak, limit in pairs)
 
     @property
     def preference(self) -> tuple[int, float, tuple[int, ...]]:
-        """Among plans as good: no idle device, then the least peak memory, then the first cuts."""
-        return -self.candidate.num_devices, max(self.peak_memory_bytes), self.cuts
+        """Among plans as good: no idle device, then the least peak memory, then the fewest layers in front."""
+        return -self.candidate.num_devices, max(self.peak_memory_bytes), tuple(map(len, self.layers))
 
     def objective_s(self, request: PlanRequest) -> float:
         """Seconds of one mini-batch: simulated, or with every stage as slow as the bottleneck and no fill."""
@@ -100,23 +100,22 @@ class Assembler:
             for inner, outer in zip((0, *cuts), cuts, strict=False)
         )
         devices = tuple((device.id,) for device in self.request.cluster.devices[: len(cuts)])
-        return self.draft(candidate, stages, devices, cuts)
+        return self.draft(candidate, stages, devices)
 
     def data_parallel(self, candidate: Candidate, all_reduce: AllReduce = "overlapped") -> Draft:
         """The whole model on each of the first devices."""
         stages = (tuple(layer.id for layer in self.request.profile.layers),)
         replicas = tuple(device.id for device in self.request.cluster.devices[: candidate.num_devices])
-        return self.draft(candidate, stages, (replicas,), (), all_reduce)
+        return self.draft(candidate, stages, (replicas,), all_reduce)
 
     def draft(
         self,
         candidate: Candidate,
         layers: tuple[tuple[str, ...], ...],
         devices: tuple[tuple[str, ...], ...],
-        cuts: tuple[int, ...],
         all_reduce: AllReduce = "overlapped",
     ) -> Draft:
-        """A draft of given stages; `cuts` only rank drafts that are as good."""
+        """A draft of given stages."""
         request, count = self.request, candidate.num_microbatches
         cost = self._table(candidate.microbatch_size).pipeline(layers, devices)
         training = request.task == "training"
@@ -124,7 +123,7 @@ class Assembler:
         simulation = simulate_orders(request, cost, orders, count, all_reduce)
         loads_s = stage_loads_s(cost, request.communication)
         limits = tuple(self._limit(ids) for ids in devices)
-        return Draft(candidate, layers, devices, cuts, all_reduce, simulation, loads_s, limits)
+        return Draft(candidate, layers, devices, all_reduce, simulation, loads_s, limits)
 
     def _table(self, microbatch_size: int) -> CostTable:
         if microbatch_size not in self._tables:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bapipe.constraints import constraint_faults, named_order_faults
+from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import memory_limit_bytes, stage_loads_s
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
@@ -43,7 +44,7 @@ def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
     for s, stage in enumerate(plan.stages):
         for k, device in enumerate(stage.devices):
             limit = memory_limit_bytes(cluster, devices[device])
-            if limit is not None and peaks[device] > limit:
+            if limit is not None and peaks[device] > usable_bytes(limit):
                 detail = f"{peaks[device]:.0f} bytes at the peak of device {device!r}, which has {limit}"
                 yield Fault("out_of_memory", detail, f"/stages/{s}/devices/{k}")
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from bapipe.assembly import Draft
-from bapipe.cost.cut_costs import memory_limit
+from bapipe.cost.cut_costs import memory_limit, reserved_bytes
 from bapipe.formulations.base import PartitionProblem, Stop
 from bapipe.formulations.bottleneck import least_peak_bytes
 from bapipe.problem import PlanRequest
@@ -20,19 +20,36 @@ def explain(request: PlanRequest, draft: Draft) -> tuple[str, ...]:
     return (*time, *_fullest(draft), *_idle(request, draft))
 
 
-def explain_infeasible(request: PlanRequest, problems: list[PartitionProblem], stop: Stop) -> tuple[str, ...]:
-    """The least memory of a device at which one of `problems` fits, and the layer that needs most alone."""
-    lines = [_largest_layer(request, problems)] if problems else []
-    needs = [(least_peak_bytes(problem, stop), order) for order, problem in enumerate(problems)]
-    if needs:
-        need, order = min(needs)
-        problem = problems[order]
-        reserve = _reserve(request)
-        lines.append(
-            f"it would fit with {bytes_text(need + reserve)} on every device ({math.ceil(need + reserve)} bytes): "
-            f"{problem.schedule}, {problem.num_stages} stages, {problem.num_microbatches} micro-batches"
-        )
-    return tuple(lines)
+def explain_infeasible(
+    request: PlanRequest, problems: list[PartitionProblem], replicated: list[Draft], stop: Stop
+) -> tuple[str, ...]:
+    """Why none of the pipelines `problems` and the data-parallel drafts `replicated` fits, and what would make one fit.
+
+    Raises:
+        OutOfTimeError: when `stop()` turned true first.
+    """
+    if not problems and not replicated:
+        return (_no_candidate(request),)
+    reserve = reserved_bytes(request)
+    needs = [(least_peak_bytes(problem, stop) + reserve, _named(problem)) for problem in problems]
+    needs += [(max(draft.peak_memory_bytes), str(draft.candidate)) for draft in replicated]
+    need, where = min(needs)
+    if math.isinf(need):
+        return ("its groups and pins leave too few places to cut the model for as many stages as are asked for",)
+    size = f"{bytes_text(need)} on every device ({math.ceil(need)} bytes)"
+    return (*_largest_layer(request, problems), f"it would fit with {size}: {where}")
+
+
+def _no_candidate(request: PlanRequest) -> str:
+    devices, layers = len(request.cluster.devices), len(request.profile.layers)
+    return (
+        f"nothing that is allowed can be tried: {layers} layers, {devices} devices, mini-batch {request.batch_size}; "
+        "allow more schedules, idle devices, more stages or smaller micro-batches"
+    )
+
+
+def _named(problem: PartitionProblem) -> str:
+    return f"{problem.schedule}, {problem.num_stages} stages, {problem.num_microbatches} micro-batches"
 
 
 def _exposed_reduction(draft: Draft) -> list[str]:
@@ -71,23 +88,17 @@ def _fullest(draft: Draft) -> list[str]:
 
 def _idle(request: PlanRequest, draft: Draft) -> list[str]:
     idle = len(request.cluster.devices) - draft.candidate.num_devices
-    return [f"{idle} of {len(request.cluster.devices)} devices stay idle: using them would be slower"] if idle else []
+    devices = len(request.cluster.devices)
+    return [f"{idle} of {devices} devices stay idle: no plan that uses them was found to be faster"] if idle else []
 
 
-def _reserve(request: PlanRequest) -> int:
-    used = {device.kind for device in request.cluster.devices}
-    return max(kind.reserved_bytes for kind in request.cluster.kinds if kind.name in used)
-
-
-def _largest_layer(request: PlanRequest, problems: list[PartitionProblem]) -> str:
-    costs = min((problem.costs for problem in problems), key=lambda costs: float(costs.stash_bytes[-1]))
-    graph = costs.space.graph
-    alone = costs.layer_bytes
-    position = int(np.argmax(alone))
-    layer = request.profile.layers[graph.layers[position]]
+def _largest_layer(request: PlanRequest, problems: list[PartitionProblem]) -> list[str]:
     limit = max(memory_limit(request, device) for device in range(len(request.cluster.devices)))
-    fits = "fits" if alone[position] <= limit else "does not fit"
-    return (
-        f"layer {layer.id!r} alone needs {bytes_text(alone[position])} and {fits} "
-        f"the {bytes_text(limit)} of the largest device"
-    )
+    if not problems or math.isinf(limit):
+        return []
+    costs = min((problem.costs for problem in problems), key=lambda costs: float(costs.stash_bytes[-1]))
+    position = int(np.argmax(costs.layer_bytes))
+    layer = request.profile.layers[costs.space.graph.layers[position]]
+    alone = float(costs.layer_bytes[position])
+    fits = "fits" if alone <= limit else "does not fit"
+    return [f"layer {layer.id!r} alone needs {bytes_text(alone)} and {fits} the {bytes_text(limit)} of a device"]

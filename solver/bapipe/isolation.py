@@ -43,7 +43,6 @@ class _Stages:
     candidate: Candidate
     layers: tuple[tuple[str, ...], ...]
     devices: tuple[tuple[str, ...], ...]
-    cuts: tuple[int, ...]
     all_reduce: AllReduce
 
 
@@ -139,7 +138,7 @@ class _Listener:
         if stages is None:
             return None
         assembler = Assembler(self.request)
-        return assembler.draft(stages.candidate, stages.layers, stages.devices, stages.cuts, stages.all_reduce)
+        return assembler.draft(stages.candidate, stages.layers, stages.devices, stages.all_reduce)
 
 
 def _search(sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation) -> None:
@@ -171,7 +170,7 @@ def _die_with_parent() -> None:
 def _stages(draft: Draft | None) -> _Stages | None:
     if draft is None:
         return None
-    return _Stages(draft.candidate, draft.layers, draft.devices, draft.cuts, draft.all_reduce)
+    return _Stages(draft.candidate, draft.layers, draft.devices, draft.all_reduce)
 
 
 def _start_server() -> None:

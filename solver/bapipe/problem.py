@@ -139,6 +139,12 @@ class Edge(Document):
     bytes_per_sample: BytesPerSample | None = None
     tensor: Name | None = None
 
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        if member(raw, "tensor") is not None and member(raw, "bytes_per_sample") is None:
+            detail = "an edge that names its tensor says how many bytes_per_sample it has"
+            yield Fault("missing", detail, "/bytes_per_sample")
+
 
 class TiedParameters(Document):
     """Parameters used by several layers: each stage that holds one of them keeps a copy and reduces its gradient."""

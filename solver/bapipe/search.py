@@ -18,7 +18,7 @@ from bapipe.assembly import Assembler, Draft
 from bapipe.baselines import measure_baselines
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
-from bapipe.cost.cut_costs import CutCosts, cut_costs
+from bapipe.cost.cut_costs import CutCosts, cut_costs, reserved_bytes
 from bapipe.cuts import Array, Indices, cut_space
 from bapipe.errors import SolverDisagreementError
 from bapipe.explain import explain_infeasible
@@ -36,6 +36,9 @@ REPORT_EVERY_S = 0.5
 
 STARTING_OPERATIONS = 4_000
 """Stages × micro-batches up to which a candidate is simulated before the search."""
+
+TIE_BATCHES = 40
+"""Batches of nodes that may go into preferring one of several best plans; a count, for the same answer every time."""
 
 SURPLUS_CUTS = 3_000
 """The most cuts among which devices without use are looked for."""
@@ -156,9 +159,9 @@ class Search:
         return (f"{fewest} devices reach the same bottleneck: {stages - fewest} of {stages} are surplus",)
 
     def _why_nothing_fits(self, todo: list[Candidate]) -> tuple[str, ...]:
-        return explain_infeasible(
-            self.request, [self._problem(c) for c in todo if c.schedule != DATA_PARALLEL], self._stop
-        )
+        pipelines = [self._problem(c) for c in todo if c.schedule != DATA_PARALLEL]
+        replicated = [self._assembler.data_parallel(c) for c in todo if c.schedule == DATA_PARALLEL]
+        return explain_infeasible(self.request, pipelines, replicated, self._stop)
 
     def _bottleneck(self, todo: list[Candidate]) -> None:
         queue = [(self._bound(c), order, c) for order, c in enumerate(todo)]
@@ -181,6 +184,7 @@ class Search:
         self._bound_s = min(bounds.values(), default=None)
         self._improve(pipelines, bounds)
         self._prove_all(pipelines, bounds)
+        self._settle_ties(pipelines, bounds)
 
     def _prove_all(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """Least bound first; a candidate has the bound of its best division until it comes up, then its tables'."""
@@ -195,6 +199,37 @@ class Search:
                 heapq.heappush(queue, (max(bound, search.bound(self.request.gap)), order, search))
             else:
                 self._prove(search, queue[0][0] if queue else float("inf"))
+
+    def _settle_ties(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
+        """Of plans as good as the best, prefers no idle device, then least peak memory, as far as a few batches go."""
+        if self._best is None or self.request.gap:
+            return
+        budget = iter(range(TIE_BATCHES))
+        as_good = [c for c in pipelines if bounds[c] <= self._best_s * (1 + TOLERANCE)]
+        for candidate in sorted(as_good, key=lambda c: -c.num_devices):
+            while candidate.num_devices >= self._best.candidate.num_devices:
+                before = self._best
+                try:
+                    self._find_tie(candidate, before, budget)
+                except OutOfTimeError:
+                    return
+                if self._best is before:
+                    break
+
+    def _find_tie(self, candidate: Candidate, best: Draft, budget: Iterator[int]) -> None:
+        def on_bound(bound: float) -> None:
+            if next(budget, None) is None:
+                raise OutOfTimeError
+
+        def offer(result: PartitionResult) -> None:
+            self._offer(candidate, result)
+
+        problem = self._problem(candidate)
+        if candidate.num_devices == best.candidate.num_devices:
+            problem = problem.below(max(best.peak_memory_bytes) - reserved_bytes(self.request))
+        search = StepTimeSearch(problem, self._stop, self._best_s * (1 + 2 * TOLERANCE), offer, on_bound=on_bound)
+        search.bound()
+        search.prove()
 
     def _improve(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """A good partition of each candidate, fewest operations first, as far as its share of time goes."""
@@ -282,7 +317,7 @@ class Search:
         value, best = found.objective_s(self.request), self._best
         tied = abs(value - self._best_s) <= TOLERANCE * value
         if (tied and best is not None and found.preference < best.preference) or (not tied and value < self._best_s):
-            self._best, self._best_s = found, value
+            self._best, self._best_s = found, min(value, self._best_s)
             self.on_progress(Progress(self._phase, value, self._bound_s, found))
 
     def _note_bound(self, bound_s: float) -> None:

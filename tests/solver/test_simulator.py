@@ -152,13 +152,6 @@ def test_a_model_without_times_has_no_throughput_to_report():
     assert (prediction.step_time_s, prediction.samples_per_s, prediction.bubble_fraction) == (0.0, 0.0, 0.0)
 
 
-def test_a_step_longer_than_a_plan_can_say_is_an_error_with_its_place():
-    asked = request([layer("a", 9e8, 9e8)], 1, 1)
-    with pytest.raises(InvalidInputError) as error:
-        make_plan(asked, [["a"]], "gpipe", 1)
-    assert ("too_large", "/prediction/step_time_s") in {(f.code, f.pointer) for f in error.value.faults}
-
-
 def plan_with_orders(*orders, task="training"):
     plan = make_plan(even_request(2, 2, task=task), [["l0"], ["l1"]], "1f1b", 2)
     schedule = plan.schedule.model_copy(update={"name": "custom", "orders": tuple(orders)})

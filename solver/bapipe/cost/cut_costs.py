@@ -120,6 +120,12 @@ def memory_limit(request: PlanRequest, position: int) -> float:
     return float("inf") if total is None else float(total - kind.reserved_bytes)
 
 
+def reserved_bytes(request: PlanRequest) -> int:
+    """The most that a kind in use keeps for itself on each device."""
+    used = {device.kind for device in request.cluster.devices}
+    return max(kind.reserved_bytes for kind in request.cluster.kinds if kind.name in used)
+
+
 def _memory_rate(kind: DeviceKind) -> float:
     return kind.memory_bandwidth_bytes_per_s or float("inf")
 

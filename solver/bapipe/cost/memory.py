@@ -22,6 +22,10 @@ A = TypeVar("A", float, NDArray[np.float64])
 """Bytes of one stage, or of many at once."""
 
 
+ROUNDING = 1e-12
+"""Relative: sums of fractional bytes in another order differ by less."""
+
+
 @dataclass(frozen=True)
 class StageMemory(Generic[A]):
     """Bytes of a stage. Those named per micro-batch are for one micro-batch of the plan's size."""
@@ -87,3 +91,8 @@ def peak_bytes(
     gradients = others * training * (stage.input_bytes_per_microbatch + stage.output_bytes_per_microbatch)
     stash = in_flight * stage.stash_bytes_per_microbatch
     return stage.static_bytes + stash + activations + gradients + stage.workspace_bytes
+
+
+def usable_bytes(limit_bytes: float) -> float:
+    """What a peak is compared with: the limit, and as much as rounding may add to a peak that equals it."""
+    return limit_bytes * (1 + ROUNDING)

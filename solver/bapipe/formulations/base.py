@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from bapipe.cost.cut_costs import CutCosts
+from bapipe.cost.memory import usable_bytes
 from bapipe.cuts import Array, Indices, Mask
 from bapipe.problem import Communication, ScheduleName
 from bapipe.schedules import in_flight
@@ -33,6 +34,12 @@ class PartitionProblem:
     num_stages: int
     communication: Communication
 
+    def below(self, peak_bytes: float) -> PartitionProblem:
+        """The same problem where every device must also stay below `peak_bytes`, its reserve not counted."""
+        cap = peak_bytes * (1 - TOLERANCE)
+        limits = tuple(min(limit, cap) for limit in self.costs.limit_bytes)
+        return replace(self, costs=replace(self.costs, limit_bytes=limits))
+
     def in_flight(self, from_back: int) -> int:
         """Micro-batches in flight at most on the stage with so many stages behind it."""
         stage = self.num_stages - 1 - from_back
@@ -47,7 +54,7 @@ class PartitionProblem:
         limit = self.costs.limit_bytes[self.num_stages - 1 - from_back]
         if np.isinf(limit):
             return np.ones(np.broadcast_shapes(inner.shape, outer.shape), dtype=np.bool_)
-        return np.asarray(self.memory_bytes(inner, outer, from_back) <= limit, dtype=np.bool_)
+        return np.asarray(self.memory_bytes(inner, outer, from_back) <= usable_bytes(limit), dtype=np.bool_)
 
     def boundary_s(self, position: int) -> Array:
         """[cuts] one-way transfer seconds over the boundary behind the device at `position`; zeros at the ends."""

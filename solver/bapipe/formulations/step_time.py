@@ -92,7 +92,7 @@ class StepTimeSearch:
         self.lower_bound_s = max(self.lower_bound_s, min(self._front.root_s, self._threshold(gap)))
         return self.lower_bound_s
 
-    def prove(self, incumbent_s: float, gap: float = 0.0) -> None:
+    def prove(self, incumbent_s: float = float("inf"), gap: float = 0.0) -> None:
         """Explores until nothing can beat `incumbent_s` by more than `gap`; `bound` comes first.
 
         Raises:
