@@ -18,10 +18,11 @@ RELATIVE_TOLERANCE = 1e-9
 ABSOLUTE_TOLERANCE = 1e-12
 
 
-def check(plan: Plan) -> list[Fault]:
+def check(plan: Plan, simulation: Simulation | None = None) -> list[Fault]:
     """Every fault of `plan`, with pointers into it; none for a legal plan, nor for one that says `infeasible`.
 
     Orders are looked at only where the structure is sound, figures and memory only where the orders can be executed.
+    `simulation` is the plan's, where there is one already.
     """
     if plan.status == "infeasible":
         return []
@@ -30,11 +31,16 @@ def check(plan: Plan) -> list[Fault]:
     if unsound or plan.schedule is None:
         return faults
     try:
-        simulation = simulate(plan)
+        simulation = simulation or simulate(plan)
     except InvalidInputError as error:
         return [*faults, *error.faults]
     faults += [*named_order_faults(plan, plan.schedule), *_memory_faults(plan, simulation)]
     return [*faults, *_figure_faults(plan, simulation), *_proof_faults(plan)]
+
+
+def is_claim(fault: Fault) -> bool:
+    """Whether a fault of `check` is about what a plan declares, and not about what it does."""
+    return fault.code in ("wrong_value", "wrong_bound") or fault.pointer.startswith("/prediction")
 
 
 def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:

@@ -136,6 +136,6 @@ class Plan(Document):
         solved = member(raw, "status") in ("optimal", "feasible")
         for field in ("schedule", "prediction"):
             if solved and member(raw, field) is None:
-                yield Fault("missing", f"a {member(raw, 'status')} plan has a {field}", f"/{field}")
+                yield Fault("missing", f"a plan that is {member(raw, 'status')} has a {field}", f"/{field}")
         if solved and not members(raw, "stages"):
             yield Fault("missing", "a plan that is not infeasible has stages", "/stages")

@@ -202,7 +202,7 @@ def _deadlock(worker: _Worker, number: int, num_stages: int) -> Fault:
         awaited = f"{worker.stage + 1}B{microbatch}"
     name = f"{worker.stage}{'FB'[operation & 1]}{microbatch}"
     detail = (
-        f"{name} waits for ever for {awaited}, which comes too late in its own device's order; order {awaited} before"
+        f"{name} waits forever for {awaited}, which comes too late in its own device's order; order {awaited} before"
     )
     return Fault("deadlock", detail, f"/schedule/orders/{number}/{place}")
 

@@ -1,7 +1,8 @@
 import pytest
 
-from bapipe.check import check
+from bapipe.check import check, is_claim
 from bapipe.problem import Edge, Link, PairLink, Pin
+from bapipe.simulator import simulate
 from judges.instances import cluster, even_request, layer, make_plan, request
 
 
@@ -232,3 +233,19 @@ def test_skip_tensors_sent_direct_are_unsupported_only_where_there_are_some():
     skipping = make_plan(request([layer(n) for n in "abc"], 3, 2, edges=edges), [["a"], ["b"], ["c"]], "1f1b", 2)
     direct = with_request(skipping, cluster=changed(skipping.request.cluster, skip_tensors="direct"))
     assert pairs(check(direct)) == [("unsupported", "/request/cluster/skip_tensors")]
+
+
+def test_what_is_declared_and_what_is_done_are_told_apart():
+    plan = plan_of()
+    prediction = changed(plan.prediction, step_time_s=1.0, links=())
+    declared = check(changed(with_stage(plan, 0, load_s=9.0), prediction=prediction))
+    assert len(declared) == 3
+    assert all(is_claim(fault) for fault in declared)
+    orders = plan.schedule.orders[:2]
+    short = changed(plan, schedule=changed(plan.schedule, orders=orders))
+    assert not any(is_claim(fault) for fault in check(short))
+
+
+def test_a_simulation_that_is_there_already_is_used():
+    plan = plan_of()
+    assert check(plan, simulate(plan)) == check(plan) == []

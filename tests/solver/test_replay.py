@@ -122,11 +122,11 @@ def test_orders_that_wait_for_each_other_are_a_deadlock_named_by_its_operations(
         ("deadlock", "/schedule/orders/0/1"),
         ("deadlock", "/schedule/orders/1/0"),
     ]
-    assert error.value.faults[0].detail.startswith("0B0 waits for ever for 1B0")
-    assert error.value.faults[1].detail.startswith("1F1 waits for ever for 0F1")
+    assert error.value.faults[0].detail.startswith("0B0 waits forever for 1B0")
+    assert error.value.faults[1].detail.startswith("1F1 waits forever for 0F1")
 
 
 def test_a_backward_before_its_own_forward_is_a_deadlock():
     with pytest.raises(InvalidInputError) as error:
         replay(equal_pipeline(1, 1.0, 1.0, 0.0), [[1, 0]], 1)
-    assert error.value.faults[0].detail.startswith("0B0 waits for ever for 0F0")
+    assert error.value.faults[0].detail.startswith("0B0 waits forever for 0F0")

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bapipe.errors import Fault, FormatError, InvalidInputError
-from bapipe.faults import parse, parse_json, unknown_reference
-from bapipe.formats.native import looks_like_json, profile_from, read_native, to_json
+from bapipe.faults import parse_json, unknown_reference
+from bapipe.formats.native import document_from, looks_like_json, read_native, to_json
 from bapipe.formats.pipedream import looks_like_pipedream, read_pipedream
 from bapipe.formats.reading import decode, read_text
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, ModelProfile
 
-__all__ = ["FORMATS", "load_cluster", "load_plan", "load_profile", "parse_profile", "to_json"]
+__all__ = ["FORMATS", "load_cluster", "load_plan", "load_profile", "parse_plan", "parse_profile", "to_json"]
 
 FORMATS = {
     "json": "BaPipe's own JSON",
@@ -45,7 +45,7 @@ def load_profile(
         InvalidInputError: with every fault of the profile; `missing_profile_batch`.
     """
     if isinstance(source, Mapping):
-        return profile_from(dict(source))
+        return document_from(ModelProfile, dict(source))
     if isinstance(source, str) and _is_text(source):
         return parse_profile(source, format=format, profile_batch=profile_batch)
     name = Path(source).name.removesuffix(".txt").removesuffix(".graph")
@@ -77,20 +77,25 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
     """The cluster in a JSON file.
 
     Raises:
-        FormatError: the file cannot be read.
+        FormatError: the file cannot be read, or is another document.
         InvalidInputError: with every fault of the cluster.
     """
-    return parse(Cluster, parse_json(read_text(path)))
+    return document_from(Cluster, parse_json(read_text(path)))
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a JSON file.
 
     Raises:
-        FormatError: the file cannot be read.
+        FormatError: the file cannot be read, or is another document.
         InvalidInputError: with every fault of the plan.
     """
-    return parse(Plan, parse_json(read_text(path)))
+    return parse_plan(read_text(path))
+
+
+def parse_plan(text: str | bytes) -> Plan:
+    """The plan in JSON `text`. Otherwise as `load_plan`."""
+    return document_from(Plan, parse_json(text))
 
 
 def _is_text(source: str) -> bool:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from bapipe.errors import Fault, FormatError
-from bapipe.faults import parse, parse_json
-from bapipe.problem import ModelProfile
+from bapipe.faults import Document, parse, parse_json
+from bapipe.plan import Plan
+from bapipe.problem import Cluster, ModelProfile
 
-OTHER_DOCUMENTS = {
-    "a BaPipe cluster": ("kinds", "devices"),
-    "a BaPipe plan request": ("profile", "cluster"),
+DOCUMENTS = {
     "a BaPipe plan": ("request", "status"),
+    "a BaPipe plan request": ("profile", "cluster"),
+    "a BaPipe model profile": ("layers",),
+    "a BaPipe cluster": ("kinds", "devices"),
     "a dnn-partitioning graph": ("nodes", "maxFPGAs"),
     "a Piper graph": ("nodes", "maxMemoryPerDevice"),
 }
-"""What other JSON documents are told by: all of these fields."""
+"""What JSON documents are told by: all of these fields."""
+
+TYPES: dict[type[Document], str] = {
+    Plan: "a BaPipe plan",
+    ModelProfile: "a BaPipe model profile",
+    Cluster: "a BaPipe cluster",
+}
+D = TypeVar("D", ModelProfile, Cluster, Plan)
 
 
 def looks_like_json(text: str) -> bool:
@@ -32,21 +41,21 @@ def read_native(text: str) -> ModelProfile:
     Raises:
         InvalidInputError: no JSON, or with every fault of the profile.
     """
-    return profile_from(parse_json(text))
+    return document_from(ModelProfile, parse_json(text))
 
 
-def profile_from(data: Any) -> ModelProfile:
-    """The profile in plain JSON values.
+def document_from(document: type[D], data: Any) -> D:
+    """The profile, cluster or plan in plain JSON values.
 
     Raises:
         FormatError: `wrong_document` when the fields are those of another document.
-        InvalidInputError: with every fault of the profile.
+        InvalidInputError: with every fault of the document.
     """
-    what = _other_document(data)
+    wanted = TYPES[document]
+    what = _other_document(data, wanted)
     if what is not None:
-        detail = f"this is {what}, not a model profile"
-        raise FormatError([Fault("wrong_document", detail)])
-    return parse(ModelProfile, data)
+        raise FormatError([Fault("wrong_document", f"this is {what}, not {wanted.replace('BaPipe ', '')}")])
+    return parse(document, data)
 
 
 def to_json(document: BaseModel) -> str:
@@ -71,10 +80,10 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _other_document(data: Any) -> str | None:
-    if not isinstance(data, dict) or "layers" in data:
+def _other_document(data: Any, wanted: str) -> str | None:
+    if not isinstance(data, dict) or any(field in data for field in DOCUMENTS[wanted]):
         return None
-    for what, fields in OTHER_DOCUMENTS.items():
+    for what, fields in DOCUMENTS.items():
         if all(field in data for field in fields):
             return what
     return None

@@ -29,8 +29,9 @@ def _pcie(bandwidth: float, source: str) -> Link:
     return _link(bandwidth, _PCIE_LATENCY_S, f"{source}; {_NCCL.format('PCI', 5.7)}")
 
 
-def _ethernet(gigabits: int, standard: str) -> Link:
-    source = f"nominal line rate, {gigabits} Gb/s, {standard}; {_NCCL.format('NET', 14.0)}"
+def ethernet(gigabits: float, standard: str = "Ethernet") -> Link:
+    """A network of this nominal rate."""
+    source = f"nominal line rate, {gigabits:g} Gb/s, {standard}; {_NCCL.format('NET', 14.0)}"
     return _link(gigabits * 1e9 / 8, _NETWORK_LATENCY_S, source)
 
 
@@ -63,9 +64,9 @@ LINKS = {
         "measured: p2pBandwidthLatencyTest, 371 to 377 GB/s one way between H100-SXM5 with 18 NVLink 4 links over "
         "NVSwitch (nominal 450), in NVIDIA/nccl issue 1264; the lowest is taken",
     ),
-    "25Gb": _ethernet(25, "IEEE 802.3by"),
-    "100Gb": _ethernet(100, "IEEE 802.3ba"),
-    "400Gb": _ethernet(400, "IEEE 802.3bs"),
+    "25Gb": ethernet(25, "IEEE 802.3by"),
+    "100Gb": ethernet(100, "IEEE 802.3ba"),
+    "400Gb": ethernet(400, "IEEE 802.3bs"),
     "gloo-pcie": _link(
         round(staged_bandwidth(_PCIE3_BANDWIDTH, _GLOO_HOST_BANDWIDTH, _PCIE3_BANDWIDTH), -7),
         100e-6,

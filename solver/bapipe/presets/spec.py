@@ -3,9 +3,10 @@
     spec   = group [":" link]
     group  = COUNT "x" KIND { "+" COUNT "x" KIND }        devices of one host
            | COUNT "x" "(" spec ")"                       hosts; once more around: racks
-    link   = (preset | bandwidth) { "," option }          what joins the members of the group
+    link   = (preset | N "Gb" | bandwidth) { "," option } what joins the members of the group
     option = "latency=" TIME | "mode=" ("blocking" | "overlapped" | "streaming")
 
+`10Gb` is Ethernet of that nominal rate, with a network's latency; `10Gb/s` is that bandwidth, without latency.
 Without a link the transfers between devices of kind `reference` are free; other kinds must say how they are joined.
 """
 
@@ -18,14 +19,15 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from bapipe.errors import Fault, InvalidInputError
-from bapipe.faults import unknown_reference
+from bapipe.nearest import nearest
 from bapipe.presets.devices import ALIASES, DEVICE_KINDS
-from bapipe.presets.links import LINKS
+from bapipe.presets.links import LINKS, ethernet
 from bapipe.problem import MAX_DEVICES, Cluster, Device, Link, Links
 
 MAX_LEVELS = 3
 MAX_BANDWIDTH = 1e21
 MAX_LATENCY_S = 1e9
+MAX_GIGABITS = 1e6
 MAX_NAME_LENGTH = 200
 
 BANDWIDTH_UNITS = {
@@ -40,6 +42,7 @@ TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 MODES = get_args(Link.model_fields["mode"].annotation)
 
 _COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*[xX×]\s*")
+_ETHERNET = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*Gb")
 _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf|nan)\s*(.*)", re.IGNORECASE)
 
 
@@ -167,9 +170,10 @@ def _kind_faults(kind: Part) -> Iterable[Fault]:
         yield _fault("bad_spec", "a device kind follows the x, as in 4xV100-16G", kind)
         return
     known = [*DEVICE_KINDS, *ALIASES]
-    for fault in unknown_reference(kind.text, known, "", "device kind"):
-        hint = "" if "did you mean" in fault.detail else f"; known: {', '.join(known)}"
-        yield _fault(fault.code, fault.detail + hint, kind)
+    if kind.text not in known:
+        near = nearest(kind.text, known)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
+        yield _fault("dangling_reference", f"there is no device kind {kind.text!r}; {hint}", kind)
 
 
 def _needs_link(level: Level) -> bool:
@@ -187,6 +191,8 @@ def _read_link(part: Part, faults: list[Fault]) -> Link | None:
     found: dict[str, Any] = {}
     if base.text in LINKS:
         found = LINKS[base.text].model_dump()
+    elif (rate := _ETHERNET.fullmatch(base.text)) and 0 < float(rate[1]) <= MAX_GIGABITS:
+        found = ethernet(float(rate[1])).model_dump()
     else:
         found["bandwidth_bytes_per_s"] = _read_bandwidth(base, faults)
         found["source"] = f"given as {base.text}"
@@ -206,8 +212,8 @@ def _split_commas(part: Part) -> list[Part]:
 def _read_bandwidth(part: Part, faults: list[Fault]) -> float | None:
     match = _QUANTITY.fullmatch(part.text)
     if match is None:
-        near = difflib.get_close_matches(part.text, LINKS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(LINKS)}; or a bandwidth such as 10GB/s"
+        near = nearest(part.text, LINKS)
+        hint = f"did you mean {near!r}?" if near else f"known: {', '.join(LINKS)}; or a bandwidth such as 10GB/s"
         faults.append(_fault("dangling_reference", f"there is no link {part.text!r}; {hint}", part))
         return None
     return _read_quantity(part, match, BANDWIDTH_UNITS, "a bandwidth", MAX_BANDWIDTH, faults)

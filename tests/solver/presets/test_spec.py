@@ -82,6 +82,14 @@ def test_a_bare_ethernet_name_is_its_bandwidth() -> None:
     assert given_rate.latency_s == 0
 
 
+@pytest.mark.parametrize(("text", "gigabits"), [("10Gb", 10), ("25Gb", 25), ("2.5Gb", 2.5), ("200 Gb", 200)])
+def test_ethernet_of_any_rate(text: str, gigabits: float) -> None:
+    link = cluster_from_spec(f"2xreference:{text}").links.within_host
+    assert link.bandwidth_bytes_per_s == gigabits * 1e9 / 8
+    assert link.latency_s == links()["100Gb"].latency_s
+    assert "nominal line rate" in link.source
+
+
 def test_options_of_a_link() -> None:
     link = cluster_from_spec("2xreference:10GB/s, latency=5us, mode=blocking").links.within_host
     assert link.latency_s == pytest.approx(5e-6)
@@ -95,6 +103,13 @@ def test_options_of_a_link() -> None:
         ("4x", "bad_spec", "a device kind follows"),
         ("V100-16G:pcie3", "bad_spec", "a count and an x come first"),
         ("4xV10-16G:pcie3", "dangling_reference", "did you mean 'V100-16G'"),
+        ("4xV100:pcie3", "dangling_reference", "did you mean 'V100-16G'"),
+        ("4xv100-16g:pcie3", "dangling_reference", "did you mean 'V100-16G'"),
+        ("4xa100:pcie3", "dangling_reference", "did you mean 'A100-40G'"),
+        ("4xTPU:pcie3", "dangling_reference", "known: reference"),
+        ("4xV100-16G:NVLink2", "dangling_reference", "did you mean 'nvlink2'"),
+        ("4xV100-16G:0Gb", "unknown_unit", "did you mean 'Gb/s'"),
+        ("4xV100-16G:10Gbps", "unknown_unit", "did you mean 'Gb/s'"),
         ("4xV100-16G:pcie33", "dangling_reference", "did you mean 'pcie3'"),
         ("4xV100-16G:", "dangling_reference", "known: pcie3"),
         ("4xV100-16G", "missing_link", "4xV100-16G:pcie3"),
