@@ -19,7 +19,7 @@ from bapipe.simulator import Simulation, simulate_orders
 class Draft:
     """A plan in the making: layer ids and device ids by stage, and their simulation.
 
-    `limit_bytes` is that of each stage's smallest device.
+    `limit_bytes` follows the devices of the simulation.
     """
 
     candidate: Candidate
@@ -37,9 +37,23 @@ class Draft:
         return tuple(max(peaks[device] for device in ids) for ids in self.devices)
 
     @property
+    def stage_limit_bytes(self) -> tuple[int | None, ...]:
+        """Of each stage, the memory of its smallest device; None: unlimited."""
+        limits = dict(zip(self.simulation.devices, self.limit_bytes, strict=True))
+        known = [[limit for device in ids if (limit := limits[device]) is not None] for ids in self.devices]
+        return tuple(min(limits, default=None) for limits in known)
+
+    @property
+    def fullest(self) -> tuple[str, float, int] | None:
+        """The device with the least room beside its peak, that peak, and its limit; None where nothing is limited."""
+        rows = zip(self.simulation.devices, self.simulation.peak_memory_bytes, self.limit_bytes, strict=True)
+        limited = [(device, peak, limit) for device, peak, limit in rows if limit is not None]
+        return max(limited, key=lambda row: row[1] / max(row[2], 1), default=None)
+
+    @property
     def fits(self) -> bool:
-        """Whether every stage is within the memory of its devices."""
-        pairs = zip(self.peak_memory_bytes, self.limit_bytes, strict=True)
+        """Whether every device is within its memory."""
+        pairs = zip(self.simulation.peak_memory_bytes, self.limit_bytes, strict=True)
         return all(limit is None or peak <= usable_bytes(limit) for peak, limit in pairs)
 
     @property
@@ -64,7 +78,7 @@ class Draft:
                 backward_s=cost.backward_s,
                 load_s=self.loads_s[index],
                 peak_memory_bytes=self.peak_memory_bytes[index],
-                memory_limit_bytes=self.limit_bytes[index],
+                memory_limit_bytes=self.stage_limit_bytes[index],
             )
             for index, cost in enumerate(self.simulation.cost.stages)
         )
@@ -122,16 +136,11 @@ class Assembler:
         orders = operations(candidate.schedule, candidate.num_devices, count, training=training)
         simulation = simulate_orders(request, cost, orders, count, all_reduce)
         loads_s = stage_loads_s(cost, request.communication)
-        limits = tuple(self._limit(ids) for ids in devices)
+        known = {device.id: memory_limit_bytes(request.cluster, device) for device in request.cluster.devices}
+        limits = tuple(known[device] for device in simulation.devices)
         return Draft(candidate, layers, devices, all_reduce, simulation, loads_s, limits)
 
     def _table(self, microbatch_size: int) -> CostTable:
         if microbatch_size not in self._tables:
             self._tables[microbatch_size] = CostTable(self.request, microbatch_size)
         return self._tables[microbatch_size]
-
-    def _limit(self, ids: tuple[str, ...]) -> int | None:
-        cluster = self.request.cluster
-        limits = [memory_limit_bytes(cluster, device) for device in cluster.devices if device.id in ids]
-        known = [limit for limit in limits if limit is not None]
-        return min(known) if known else None

@@ -67,14 +67,15 @@ def _baseline(name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
 def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callable[[Candidate], Draft]) -> Draft | str:
     batch = request.batch_size
     every = [Candidate(schedule, size, batch // size, count) for size in microbatch_sizes(request)]
-    possible = [c for c in every if schedule != DATA_PARALLEL or 1 < count <= c.num_microbatches]
+    if schedule == DATA_PARALLEL and count == 1:
+        return "needs more than one device"
+    possible = [c for c in every if schedule != DATA_PARALLEL or count <= c.num_microbatches]
     if not possible:
         return f"{batch} samples cannot be shared by {count} devices at these micro-batch sizes"
     drafts = [make(candidate) for candidate in possible]
     fitting = [draft for draft in drafts if draft.fits]
     if fitting:
         return min(fitting, key=lambda draft: draft.simulation.step_time_s)
-    least = min(drafts, key=lambda draft: max(draft.peak_memory_bytes))
-    stage = int(np.argmax(least.peak_memory_bytes))
-    peak, limit = least.peak_memory_bytes[stage], least.limit_bytes[stage] or 0
-    return f"does not fit: {bytes_text(peak)} of {bytes_text(limit)} on {least.devices[stage][0]}"
+    over = [(row[1] / max(row[2], 1), row) for draft in drafts if (row := draft.fullest) is not None]
+    device, peak, limit = min(over)[1]
+    return f"does not fit: {bytes_text(peak)} of {bytes_text(limit)} on {device}"

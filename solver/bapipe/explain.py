@@ -37,7 +37,7 @@ def explain_infeasible(
     if math.isinf(need):
         return ("its groups and pins leave too few places to cut the model for as many stages as are asked for",)
     size = f"{bytes_text(need)} on every device ({math.ceil(need)} bytes)"
-    return (*_largest_layer(request, problems), f"it would fit with {size}: {where}")
+    return (*_smallest_device(request), *_largest_layer(request, problems), f"it would fit with {size}: {where}")
 
 
 def _no_candidate(request: PlanRequest) -> str:
@@ -74,31 +74,37 @@ def _most_loaded(draft: Draft) -> list[str]:
 
 
 def _fullest(draft: Draft) -> list[str]:
-    limited = [
-        (peak / limit, stage)
-        for stage, (peak, limit) in enumerate(zip(draft.peak_memory_bytes, draft.limit_bytes, strict=True))
-        if limit
-    ]
-    if not limited:
+    if draft.fullest is None:
         return []
-    share, stage = max(limited)
-    peak = draft.peak_memory_bytes[stage]
-    return [f"stage {stage} is fullest: {bytes_text(peak)}, {percent_text(share)} of its device's memory"]
+    device, peak, limit = draft.fullest
+    return [f"{device} is fullest: {bytes_text(peak)}, {percent_text(peak / max(limit, 1))} of its memory"]
 
 
 def _idle(request: PlanRequest, draft: Draft) -> list[str]:
-    idle = len(request.cluster.devices) - draft.candidate.num_devices
     devices = len(request.cluster.devices)
-    return [f"{idle} of {devices} devices stay idle: no plan that uses them was found to be faster"] if idle else []
+    idle = devices - draft.candidate.num_devices
+    line = f"{idle} of {devices} devices stay idle: no plan was found that uses them, fits, and is faster"
+    return [line] if idle else []
+
+
+def _smallest_device(request: PlanRequest) -> list[str]:
+    """Named where devices differ: stages are put on the first devices in the order given, whatever their size."""
+    limits = [memory_limit(request, position) for position in range(len(request.cluster.devices))]
+    if len(set(limits)) == 1:
+        return []
+    position = int(np.argmin(limits))
+    return [f"{request.cluster.devices[position].id} has only {bytes_text(limits[position])} to use"]
 
 
 def _largest_layer(request: PlanRequest, problems: list[PartitionProblem]) -> list[str]:
-    limit = max(memory_limit(request, device) for device in range(len(request.cluster.devices)))
-    if not problems or math.isinf(limit):
+    """The layer that needs most, where no device could hold even that."""
+    limit = max(memory_limit(request, position) for position in range(len(request.cluster.devices)))
+    if not problems:
         return []
     costs = min((problem.costs for problem in problems), key=lambda costs: float(costs.stash_bytes[-1]))
     position = int(np.argmax(costs.layer_bytes))
-    layer = request.profile.layers[costs.space.graph.layers[position]]
     alone = float(costs.layer_bytes[position])
-    fits = "fits" if alone <= limit else "does not fit"
-    return [f"layer {layer.id!r} alone needs {bytes_text(alone)} and {fits} the {bytes_text(limit)} of a device"]
+    if alone <= limit:
+        return []
+    layer = request.profile.layers[costs.space.graph.layers[position]]
+    return [f"layer {layer.id!r} alone needs {bytes_text(alone)} of the {bytes_text(limit)} of a device"]

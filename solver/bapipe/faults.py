@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from bapipe.errors import Fault, InvalidInputError
@@ -25,13 +25,19 @@ MAX_HINTED_NAMES = 300
 MAX_FAULTS = 1000
 """So many faults are listed of one input: a hostile one has millions, each of which costs time."""
 
+
+def _integral(value: Any) -> Any:
+    """4e6 is a whole number in JSON, as its schema says; bool is left for the strict rule to refuse."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
 Duration = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 """Seconds that are found, not given: sums and quotients of what is given, which its limits keep finite."""
-Bytes = Annotated[int, Field(strict=True, ge=0, le=int(MAX_BYTES))]
+Bytes = Annotated[int, Field(strict=True, ge=0, le=int(MAX_BYTES)), BeforeValidator(_integral)]
 BytesPerSample = Annotated[float, Field(strict=True, ge=0, le=MAX_BYTES, allow_inf_nan=False)]
 Rate = Annotated[float, Field(strict=True, ge=1e-6, le=1e21, allow_inf_nan=False)]
-Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT), BeforeValidator(_integral)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=200)]
 Flag = Annotated[bool, Field(strict=True)]
 
@@ -51,6 +57,18 @@ CODES = {
     "json_invalid": "not_json",
 }
 """pydantic's error types in our words; every other type of pydantic's own is a `wrong_type`."""
+
+SHOULD_BE = {
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "string_type": "a string",
+    "tuple_type": "an array",
+}
+"""What the wrong types should have been, in the words of JSON."""
 
 
 class Document(BaseModel):
@@ -218,11 +236,23 @@ def _code(kind: str) -> str:
 
 
 def _sentence(line: Any) -> str:
-    message = str(line["msg"])
-    if "detail" in line.get("ctx", {}) or line["type"] == "missing":
-        return message
-    shown = repr(line["input"])
-    return f"{message}, not {shown if len(shown) <= 60 else shown[:57] + '...'}"
+    kind, context = line["type"], line.get("ctx", {})
+    if "detail" in context or kind == "missing":
+        return str(line["msg"])
+    if kind == "too_short":
+        return f"Input should have {context['min_length']} items or more, not {context['actual_length']}"
+    if kind == "too_long":
+        return f"Input should have {context['max_length']} items or fewer"
+    message = f"Input should be {SHOULD_BE[kind]}" if kind in SHOULD_BE else str(line["msg"])
+    return f"{message}, not {_shown(line['input'])}"
+
+
+def _shown(value: Any) -> str:
+    """`value` as JSON writes it, shortened; arrays and objects are not written out, for they may be huge."""
+    if isinstance(value, Mapping | list | tuple):
+        return "an object" if isinstance(value, Mapping) else "an array"
+    text = json.dumps(value[:60], ensure_ascii=False) if isinstance(value, str) else json.dumps(value, default=repr)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
-from bapipe.cost.compute import REFERENCE, usable_times
+from bapipe.candidates import microbatch_sizes
+from bapipe.cost.compute import REFERENCE, proportional_times, usable_times
+from bapipe.cost.pipeline import memory_limit_bytes
+from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
+from bapipe.presets import device_kinds
 from bapipe.problem import Layer, PlanRequest
 from bapipe.simulator import unsupported
 
@@ -32,7 +37,14 @@ def refuse_unsupported(request: PlanRequest) -> None:
 
 def assumptions(request: PlanRequest) -> tuple[str, ...]:
     """What a plan for `request` takes for granted, as warnings."""
-    return (*request.profile.warnings, *_time_warnings(request))
+    found = (
+        *request.profile.warnings,
+        *_time_warnings(request),
+        *_size_warnings(request),
+        *_device_warnings(request),
+        *_sharing_warnings(request),
+    )
+    return tuple(dict.fromkeys(found))
 
 
 def _request_faults(request: PlanRequest) -> Iterator[Fault]:
@@ -41,8 +53,8 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
         if value not in searched:
             detail = f"{field} {value!r} is not searched yet; use {' or '.join(searched)}"
             yield Fault("unsupported", detail, f"/{field}")
-    known = [kind.name for kind in request.cluster.kinds]
-    yield from unknown_reference(request.measured_on, known, "/measured_on", "device kind in the cluster")
+    known = [*(kind.name for kind in request.cluster.kinds), *device_kinds()]
+    yield from unknown_reference(request.measured_on, known, "/measured_on", "device kind")
     if request.objective == "bottleneck" and request.schedules == ("data-parallel",):
         detail = "the bottleneck is a model of pipelines; use objective step-time for data parallelism"
         yield Fault("unsupported", detail, "/schedules")
@@ -68,7 +80,7 @@ def _time_faults(request: PlanRequest) -> Iterator[Fault]:
             known = ", ".join(sorted({time.device_kind for layer in untimed for time in layer.times}))
             detail = (
                 f"{len(untimed)} layers, {untimed[0].id!r} first, have times for {known} but not for {name}; "
-                "plan for one of those, or say with measured_on what to scale from"
+                f"plan for one of those, or scale from one with measured_on, such as {untimed[0].times[0].device_kind}"
             )
             yield Fault("missing_times", detail, "/profile/layers")
 
@@ -78,6 +90,7 @@ def _time_warnings(request: PlanRequest) -> Iterator[str]:
     untimed = sum(not layer.times for layer in layers)
     if untimed:
         yield f"{untimed} of {len(layers)} layers have no time and are taken to need none"
+    yield from _proportional_warnings(request)
     for name in _kinds_in_use(request):
         if name == REFERENCE or all(_has_own_times(layer, name) for layer in layers if layer.times):
             continue
@@ -85,6 +98,55 @@ def _time_warnings(request: PlanRequest) -> Iterator[str]:
             yield f"there are no times for {name}: those of kind {REFERENCE} are taken unchanged"
         elif request.measured_on != name:
             yield f"times measured on {request.measured_on} are scaled to {name} by roofline"
+
+
+def _proportional_warnings(request: PlanRequest) -> Iterator[str]:
+    for name in _kinds_in_use(request):
+        times = [usable_times(layer, name, request.measured_on) for layer in request.profile.layers if layer.times]
+        single = {found[0].microbatch_size for found in times if len(found) == 1}
+        if len(single) == 1 and set(microbatch_sizes(request)) != single:
+            yield proportional_times(single.pop())
+        measured = [time.microbatch_size for found in times if len(found) > 1 for time in found]
+        beyond = [size for size in microbatch_sizes(request) if measured and size > max(measured)]
+        if beyond:
+            yield f"times are known up to micro-batches of {max(measured)}, and extended up to {beyond[-1]}"
+
+
+def _size_warnings(request: PlanRequest) -> Iterator[str]:
+    """Sizes that a hand-written profile may have left out."""
+    profile = request.profile
+    if len(profile.layers) > 1 and not any(layer.output_bytes_per_sample for layer in profile.layers):
+        yield "no layer has output bytes: nothing is sent between stages"
+    if not any(layer.parameter_bytes for layer in profile.layers):
+        yield "no layer has parameter bytes: weights, gradients and optimizer state take no memory"
+    joined = {name for edge in profile.edges or () for name in (edge.source, edge.target)}
+    alone = [layer.id for layer in profile.layers if layer.id not in joined]
+    if profile.edges is not None and alone and len(profile.layers) > 1:
+        yield f"{len(alone)} layers are in no edge, {alone[0]!r} first: nothing is sent to them or from them"
+
+
+def _device_warnings(request: PlanRequest) -> Iterator[str]:
+    """What a hand-written cluster may have left out; kind `reference` is meant to be without."""
+    cluster = request.cluster
+    for kind in cluster.kinds:
+        if kind.name == REFERENCE or kind.name not in _kinds_in_use(request):
+            continue
+        if any(memory_limit_bytes(cluster, d) is None for d in cluster.devices if d.kind == kind.name):
+            yield f"{kind.name} has no memory_bytes: its memory is taken to be without limit"
+        if kind.memory_bandwidth_bytes_per_s is None and request.task == "training":
+            yield f"{kind.name} has no memory_bandwidth_bytes_per_s: the optimizer step is taken to need no time"
+    links = [link_between(cluster, a, b) for a, b in pairwise(cluster.devices)]
+    if any(link.bandwidth_bytes_per_s is None for link in links) and _kinds_in_use(request) != [REFERENCE]:
+        yield "links without bandwidth_bytes_per_s: transfers over them are taken to need no time"
+
+
+def _sharing_warnings(request: PlanRequest) -> Iterator[str]:
+    batch, devices = request.batch_size, len(request.cluster.devices)
+    if batch % devices and devices < batch:
+        even = f"{batch - batch % devices} or {batch + devices - batch % devices}"
+        yield f"{batch} samples do not share evenly among {devices} devices; {even} would, which helps data parallelism"
+    if request.dtype != "fp32" and request.measured_on is None:
+        yield f"dtype {request.dtype} changes no time: those of the profile are taken as they are"
 
 
 def _kinds_in_use(request: PlanRequest) -> list[str]:

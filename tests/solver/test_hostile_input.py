@@ -39,7 +39,10 @@ REQUEST: dict[str, Any] = {
             {"id": "b", "parameter_bytes": 4, "fpga": {"dsp_slices": 1}},
             {"id": "c"},
         ],
-        "edges": [{"source": "a", "target": "b", "tensor": "x", "bytes_per_sample": 8.0}, {"source": "b", "target": "c"}],
+        "edges": [
+            {"source": "a", "target": "b", "tensor": "x", "bytes_per_sample": 8.0},
+            {"source": "b", "target": "c"},
+        ],
         "tied_parameters": [{"layers": ["a", "c"], "parameter_bytes": 4}],
         "groups": [["a", "b"]],
         "pins": [{"layer": "a", "stage": "first"}, {"layer": "c", "device": "d1"}],

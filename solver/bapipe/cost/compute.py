@@ -6,6 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from bapipe.cost import roofline
+from bapipe.presets import device_kinds
 from bapipe.problem import DeviceKind, Layer, LayerTime, PlanRequest
 
 REFERENCE = "reference"
@@ -30,9 +31,20 @@ def layer_seconds(request: PlanRequest, kind: DeviceKind, microbatch_size: int) 
     `reference` are scaled by roofline from `measured_on`, or taken unchanged when it is not given. A layer without
     times takes none.
     """
-    measured_on = next((known for known in request.cluster.kinds if known.name == request.measured_on), None)
+    measured_on = measured_kind(request)
     pairs = [_pair(request, layer, kind, measured_on, microbatch_size) for layer in request.profile.layers]
     return LayerSeconds(tuple(forward for forward, _ in pairs), tuple(backward for _, backward in pairs))
+
+
+def proportional_times(size: int) -> str:
+    """The warning about times at a single micro-batch size; importers that know give it with the profile."""
+    return f"times are of {size} samples only: at another micro-batch size they are taken as proportional to it"
+
+
+def measured_kind(request: PlanRequest) -> DeviceKind | None:
+    """The kind that `request.measured_on` names: of the cluster, else a preset; None where there is none."""
+    known = {kind.name: kind for kind in request.cluster.kinds}
+    return known.get(request.measured_on or "") or device_kinds().get(request.measured_on or "")
 
 
 def usable_times(layer: Layer, kind: str, measured_on: str | None) -> tuple[LayerTime, ...]:

@@ -18,7 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from pydantic import ValidationError
 
-from bapipe.cost.compute import REFERENCE
+from bapipe.cost.compute import REFERENCE, proportional_times
 from bapipe.errors import Fault, FormatError, InvalidInputError
 from bapipe.faults import MAX_COUNT, faults_of
 from bapipe.formats.pipedream_lines import MS_PER_S, Arrow, Lines, Node, at_line, line_of, read_lines
@@ -227,7 +227,7 @@ def _warnings(lines: Lines, dropped: set[str], batch: int) -> Iterator[str]:
         if seconds or node.parameter_bytes:
             what = f"{seconds * MS_PER_S:g} ms and {node.parameter_bytes:g} parameter bytes"
             yield f"{node.id} ({node.description}) is left out with its {what}: it is no layer of the network"
-    yield f"times are of {batch} samples only: at another micro-batch size they are taken as proportional to it"
+    yield proportional_times(batch)
     yield "what a layer keeps for its backward is not in the file: its output bytes are taken"
     if any(node.has_stage for node in lines.nodes.values()):
         yield "the stages that the file assigns (stage_id) are ignored"
