@@ -102,12 +102,19 @@ def _equal(declared: Any, actual: Any) -> bool:
 
 
 def _proof_faults(plan: Plan) -> Iterator[Fault]:
-    """A bound above what the plan reaches cannot be one."""
-    bound_s, prediction = plan.proof.lower_bound_s, plan.prediction
+    """A bound above what the plan reaches cannot be one; the gap follows from both, and the status from the gap."""
+    bound_s, gap, prediction = plan.proof.lower_bound_s, plan.proof.gap, plan.prediction
+    tolerance = max(RELATIVE_TOLERANCE, plan.proof.tolerance)
     reached = {"step-time": "step_time_s", "bottleneck": "bottleneck_s"}.get(plan.request.objective)
-    if bound_s is None or prediction is None or reached is None:
+    if prediction is None or reached is None:
         return
     value_s = getattr(prediction, reached)
-    if bound_s > value_s * (1 + max(RELATIVE_TOLERANCE, plan.proof.tolerance)):
+    if bound_s is not None and bound_s > value_s * (1 + tolerance):
         detail = f"a lower bound of {bound_s:g} s, and the plan reaches {value_s:g} s"
         yield Fault("wrong_bound", detail, "/proof/lower_bound_s")
+    left = None if bound_s is None else max(0.0, 1 - bound_s / value_s) if value_s else 0.0
+    if gap is not None and (left is None or abs(gap - left) > tolerance):
+        detail = f"a gap of {gap:g}, where bound and plan leave {'none' if left is None else format(left, 'g')}"
+        yield Fault("wrong_bound", detail, "/proof/gap")
+    if plan.status == "optimal" and (left is None or left > tolerance):
+        yield Fault("wrong_bound", "called optimal, which its bound does not prove", "/status")

@@ -235,6 +235,20 @@ def test_skip_tensors_sent_direct_are_unsupported_only_where_there_are_some():
     assert pairs(check(direct)) == [("unsupported", "/request/cluster/skip_tensors")]
 
 
+def test_a_gap_follows_from_the_bound_and_the_status_from_the_gap():
+    plan = plan_of()
+    half = changed(plan.proof, lower_bound_s=plan.prediction.step_time_s / 2, gap=0.5)
+    assert check(changed(plan, status="feasible", proof=half)) == []
+    assert pairs(check(changed(plan, status="optimal", proof=half))) == [("wrong_bound", "/status")]
+    smaller = changed(half, gap=0.1)
+    assert pairs(check(changed(plan, status="feasible", proof=smaller))) == [("wrong_bound", "/proof/gap")]
+    unknown = changed(plan.proof, lower_bound_s=None, gap=0.0)
+    assert pairs(check(changed(plan, status="optimal", proof=unknown))) == [
+        ("wrong_bound", "/proof/gap"),
+        ("wrong_bound", "/status"),
+    ]
+
+
 def test_what_is_declared_and_what_is_done_are_told_apart():
     plan = plan_of()
     prediction = changed(plan.prediction, step_time_s=1.0, links=())

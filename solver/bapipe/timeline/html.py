@@ -9,9 +9,13 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from bapipe.check import check
+from bapipe.cost.pipeline import memory_limit_bytes
+from bapipe.errors import Fault
 from bapipe.plan import Plan
-from bapipe.quantities import bytes_text, counted, percent_text, seconds_text
+from bapipe.quantities import bytes_text, counted, gap_text, percent_text, seconds_text
 from bapipe.timeline.spans import KINDS, Row, device_spans, link_spans, reduction_spans, stage_of_device
+from bapipe.wording import arrangement_text
 
 if TYPE_CHECKING:
     from bapipe.simulator import Simulation
@@ -19,15 +23,26 @@ if TYPE_CHECKING:
 COLOURS = {"F": "F", "B": "B", "A": "A", "O": "O", "XF": "X", "XB": "Y"}
 """The page's colour of each kind of span."""
 
+HATCHED = ("XF", "XB")
+"""Kinds that a link does, not a device."""
+
+MAX_SHOWN_FAULTS = 20
+
 
 def html_timeline(plan: Plan, simulation: Simulation) -> str:
-    """The page for `plan`, a plan with a schedule, and its `simulation`."""
+    """The page for `plan`, a plan with a schedule, and its `simulation`.
+
+    Its status, bound and gap are shown as the plan declares them where `check` has nothing against the plan. Otherwise
+    they are left out, and the faults listed.
+    """
     rows = [*device_spans(simulation), *reduction_spans(simulation), *link_spans(simulation)]
     shown = {span.kind for _, spans in rows for span in spans}
+    faults = check(plan, simulation)
     parts = {
         "title": escape(f"{plan.request.profile.name} on {plan.request.cluster.name}"),
-        "subtitle": escape(_subtitle(plan)),
-        "figures": _figures(plan, simulation),
+        "subtitle": escape(_subtitle(plan, faults)),
+        "faults": _faults(faults),
+        "figures": _figures(plan, simulation, trusted=not faults),
         "legend": _legend(shown),
         "memory": _memory(plan, simulation),
         "data": _data(rows, simulation.step_time_s),
@@ -40,38 +55,50 @@ def _page() -> str:
     return files("bapipe.timeline").joinpath("page.html").read_text(encoding="utf-8")
 
 
-def _subtitle(plan: Plan) -> str:
-    schedule = plan.schedule
-    if schedule is None:
-        return plan.status
-    batches = f"{counted(schedule.num_microbatches, 'micro-batch')} of {counted(schedule.microbatch_size, 'sample')}"
-    return f"{schedule.name}, {counted(len(plan.stages), 'stage')}, {batches}; {plan.status}"
+def _subtitle(plan: Plan, faults: list[Fault]) -> str:
+    what = "" if plan.schedule is None else f"{arrangement_text(plan.schedule, plan.stages)}; "
+    status = f"declared {plan.status}, with {counted(len(faults), 'fault')}" if faults else plan.status
+    return what + status
 
 
-def _figures(plan: Plan, simulation: Simulation) -> str:
-    bound, gap = plan.proof.lower_bound_s, plan.proof.gap
+def _faults(faults: list[Fault]) -> str:
+    if not faults:
+        return ""
+    lines = [str(fault) for fault in faults[:MAX_SHOWN_FAULTS]]
+    if len(faults) > MAX_SHOWN_FAULTS:
+        lines.append(f"… and {len(faults) - MAX_SHOWN_FAULTS} more")
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<h2>Faults</h2><ul class="faults">{items}</ul>'
+
+
+def _figures(plan: Plan, simulation: Simulation, *, trusted: bool) -> str:
     figures = {
         "step time": seconds_text(simulation.step_time_s),
         "period": seconds_text(simulation.period_s),
         "samples per second": f"{simulation.prediction(plan.request).samples_per_s:.4g}",
         "bubble": percent_text(simulation.bubble_fraction),
-        "proven lower bound": "unknown" if bound is None else seconds_text(bound),
-        "gap": "unknown" if gap is None else percent_text(gap),
     }
+    if trusted:
+        bound = plan.proof.lower_bound_s
+        figures["proven lower bound"] = "unknown" if bound is None else seconds_text(bound)
+        figures["gap"] = gap_text(plan.proof.gap)
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in figures.items())
 
 
 def _legend(shown: set[str]) -> str:
-    return "".join(
-        f'<span><i style="background: var(--{COLOURS[code]})"></i>{escape(kind.name)}</span>'
+    kinds = "".join(
+        f'<span><i class="{"hatched" if code in HATCHED else "plain"}" style="--fill: var(--{COLOURS[code]})"></i>'
+        f"{escape(kind.name)}</span>"
         for code, kind in KINDS.items()
         if code in shown
     )
+    return f"{kinds}<span>numbers are micro-batches; odd ones are paler</span>"
 
 
 def _memory(plan: Plan, simulation: Simulation) -> str:
     stages = stage_of_device(simulation)
-    limits = {device: stage.memory_limit_bytes for stage in plan.stages for device in stage.devices}
+    cluster = plan.request.cluster
+    limits = {device.id: memory_limit_bytes(cluster, device) for device in cluster.devices}
     return "".join(
         _memory_row(device, stages[device], peak, limits.get(device))
         for device, peak in zip(simulation.devices, simulation.peak_memory_bytes, strict=True)
@@ -102,6 +129,6 @@ def _data(rows: list[Row], span_s: float) -> str:
         "start": [span.start_s for _, span in spans],
         "end": [span.end_s for _, span in spans],
     }
-    kinds = [{"name": kind.name, "colour": COLOURS[code]} for code, kind in KINDS.items()]
+    kinds = [{"name": kind.name, "colour": COLOURS[code], "hatched": code in HATCHED} for code, kind in KINDS.items()]
     data = {"span_s": span_s, "rows": [name for name, _ in rows], "kinds": kinds, "operations": columns}
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")

@@ -65,3 +65,51 @@ def test_memory_over_its_limit_is_marked(plan_for: Any) -> None:
 
     assert 'class="over"' not in html_timeline(fits, simulate(fits))
     assert html_timeline(over, simulate(over)).count('class="over"') == 2
+
+
+def test_what_a_sound_plan_declares_is_shown(plan_for: Any) -> None:
+    plan = plan_for()
+    proof = plan.proof.model_copy(update={"lower_bound_s": 9.0, "gap": 0.0})
+    page = html_timeline(plan.model_copy(update={"status": "optimal", "proof": proof}), simulate(plan))
+
+    assert "; optimal</p>" in page
+    assert "proven lower bound" in page
+    assert "Faults" not in page
+
+
+@pytest.mark.parametrize("memory_bytes", [1, 10**6])
+def test_what_an_unsound_plan_declares_is_not_shown_as_true(memory_bytes: int, plan_for: Any) -> None:
+    """Whatever is wrong: memory that the request does not have, or figures of another plan."""
+    plan = plan_for(limit_bytes=memory_bytes)
+    stages = tuple(stage.model_copy(update={"memory_limit_bytes": 10**9}) for stage in plan.stages)
+
+    page = html_timeline(plan.model_copy(update={"status": "optimal", "stages": stages}), simulate(plan))
+
+    assert re.search(r"declared optimal, with \d+ faults?<", page)
+    assert "proven lower bound" not in page
+    assert "<h2>Faults</h2>" in page
+    assert page.count('class="over"') == (2 if memory_bytes == 1 else 0)
+
+
+def test_a_fault_cannot_break_the_page(plan_for: Any) -> None:
+    plan = plan_for()
+    layers = tuple(layer.model_copy(update={"id": f"<img>{layer.id}"}) for layer in plan.request.profile.layers)
+    profile = plan.request.profile.model_copy(update={"layers": layers, "groups": (("<img>a", "<img>b"),)})
+    request = plan.request.model_copy(update={"profile": profile})
+    stages = tuple(stage.model_copy(update={"layers": (f"<img>{stage.layers[0]}",)}) for stage in plan.stages)
+
+    page = html_timeline(plan.model_copy(update={"request": request, "stages": stages}), simulate(plan))
+
+    assert "&lt;img&gt;a" in page
+    assert "<img" not in page
+
+
+def test_transfers_are_hatched_and_the_legend_explains_the_shades(plan_for: Any) -> None:
+    plan = plan_for(cluster="2xreference:1B/s")
+
+    page = html_timeline(plan, simulate(plan))
+
+    kinds = {kind["name"]: kind["hatched"] for kind in page_data(page)["kinds"]}
+    assert {name for name, hatched in kinds.items() if hatched} == {"send activation", "send gradient"}
+    assert page.count('<i class="hatched"') == 2
+    assert "odd ones are paler" in page
