@@ -16,3 +16,4 @@ class ExitCode(IntEnum):
     TIME_LIMIT = 5
     SERVER = 6
     INTERRUPTED = 130
+    PIPE = 141

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -12,6 +14,7 @@ import typer
 
 from bapipe.errors import BaPipeError, Fault, InvalidInputError, TimeLimitError
 from bapipe_cli.exits import ExitCode
+from bapipe_cli.listing import fault_lines
 
 LIBRARIES = {"numpy": "solver", "fastapi": "api", "uvicorn": "api", "sqlalchemy": "api", "pydantic_settings": "api"}
 """What a command may find missing in a bare installation, and the extra that brings it."""
@@ -42,6 +45,8 @@ def user_faults(*, as_json: bool = False) -> Iterator[None]:
         raise _missing_library(error) from None
     except KeyboardInterrupt:
         raise _exit("bapipe: interrupted", ExitCode.INTERRUPTED) from None
+    except BrokenPipeError:
+        raise _reader_gone() from None
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         raise _exit(f"bapipe: {place}{error.strerror or error}", ExitCode.USAGE) from None
@@ -60,9 +65,9 @@ def problem_object(faults: tuple[Fault, ...]) -> dict[str, Any]:
 
 
 def _invalid_input(faults: tuple[Fault, ...], *, as_json: bool) -> typer.Exit:
-    """Both are pure Unicode, whatever the input that a fault quotes."""
-    for fault in faults:
-        typer.echo(str(fault).encode("utf-8", "backslashreplace").decode(), err=True)
+    """Both are pure Unicode, whatever the input that a fault quotes. The problem object has every fault."""
+    for line in fault_lines(faults):
+        typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
     if as_json:
         typer.echo(json.dumps(problem_object(faults), indent=2))
     return typer.Exit(ExitCode.INVALID_INPUT)
@@ -74,6 +79,14 @@ def _missing_library(error: ModuleNotFoundError) -> typer.Exit:
     if extra is None:
         raise error
     return _exit(f"bapipe: this command needs {error.name}: install bapipe[{extra}]", ExitCode.USAGE)
+
+
+def _reader_gone() -> typer.Exit:
+    """Nothing is said: whoever read the output, such as `head`, has what it wanted."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return typer.Exit(ExitCode.PIPE)
 
 
 def _exit(message: str, code: ExitCode) -> typer.Exit:

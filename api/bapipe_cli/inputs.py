@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import typer
 
 from bapipe.errors import Fault, InvalidInputError
-from bapipe.faults import MAX_COUNT, parse, parse_json
+from bapipe.faults import MAX_COUNT, parse
+from bapipe.nearest import nearest
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, ModelProfile, PlanRequest
 
@@ -70,9 +70,9 @@ def read_plan(path: str) -> Plan:
     Raises:
         InvalidInputError: it cannot be read, or with every fault of the plan.
     """
-    from bapipe.formats import load_plan
+    from bapipe.formats import load_plan, parse_plan
 
-    return parse(Plan, parse_json(sys.stdin.buffer.read())) if path == "-" else load_plan(path)
+    return parse_plan(sys.stdin.buffer.read()) if path == "-" else load_plan(path)
 
 
 def read_profile(name: str, *, form: str | None, profile_batch: int) -> ModelProfile:
@@ -95,15 +95,17 @@ def read_profile(name: str, *, form: str | None, profile_batch: int) -> ModelPro
 
 
 def read_cluster(name: str) -> Cluster:
-    """A cluster file, or a one-line spec such as `4xV100-16G:pcie3`.
+    """A cluster file, the name of an example cluster, or a one-line spec such as `4xV100-16G:pcie3`. A file wins.
 
     Raises:
         InvalidInputError: with every fault of the file or the spec.
     """
     from bapipe.formats import load_cluster
-    from bapipe.presets import cluster_from_spec
+    from bapipe.presets import CLUSTER_SPECS, cluster_from_spec
 
-    return load_cluster(name) if Path(name).is_file() or name.endswith(".json") else cluster_from_spec(name)
+    if Path(name).is_file() or name.endswith(".json"):
+        return load_cluster(name)
+    return cluster_from_spec(CLUSTER_SPECS.get(name, name))
 
 
 def _profiled_batch(batch: int) -> int:
@@ -112,6 +114,6 @@ def _profiled_batch(batch: int) -> int:
 
 
 def _no_profile(name: str, examples: Iterable[str]) -> Fault:
-    near = difflib.get_close_matches(name, examples, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the examples are {', '.join(sorted(examples))}"
+    near = nearest(name, examples)
+    hint = f"did you mean {near!r}?" if near else f"the examples are {', '.join(sorted(examples))}"
     return Fault("no_such_file", f"there is no file and no example {name!r}; {hint}")

@@ -16,7 +16,7 @@ from bapipe_cli.commands.simulate import simulate
 
 EPILOG = (
     "Exit codes: 0 done, 2 wrong usage, 3 invalid input, 4 infeasible, 5 time limit reached with a plan that is not "
-    "proven to be the best, 6 server or network, 130 interrupted."
+    "proven to be the best, 6 server or network, 130 interrupted, 141 the reader of the output left."
 )
 
 app = typer.Typer(

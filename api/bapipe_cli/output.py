@@ -14,11 +14,17 @@ from rich.table import Table
 WIDTH_WITHOUT_TERMINAL = 160
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leaves it to the guard, which ends the command as every other one that writes to a pipe ends."""
+        raise BrokenPipeError
+
+
 def console(stream: TextIO | None = None) -> Console:
     """Prints names as they are (no markup), and does not squeeze tables into 80 columns when piped."""
     stream = stream or sys.stdout
     wide = not stream.isatty() and "COLUMNS" not in os.environ
-    return Console(
+    return _Console(
         file=stream, markup=False, highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL if wide else None
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 
-from bapipe.quantities import percent_text, seconds_text
+from bapipe.quantities import gap_text, seconds_text
 from bapipe_cli.output import console
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def found_text(progress: SearchProgress) -> str:
         for name, value, text in (
             ("best", progress.incumbent_s, seconds_text),
             ("bound", progress.lower_bound_s, seconds_text),
-            ("gap", progress.gap, percent_text),
+            ("gap", progress.gap, gap_text),
         )
         if value is not None
     ]

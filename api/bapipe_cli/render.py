@@ -7,20 +7,33 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from bapipe.plan import Baseline, Plan, Prediction, Proof, Schedule, Stage
-from bapipe.quantities import bytes_text, counted, percent_text, seconds_text
+from bapipe.candidates import candidates
+from bapipe.errors import Fault
+from bapipe.plan import Baseline, Plan, Prediction, Stage
+from bapipe.quantities import bytes_text, factor_text, gap_text, percent_text, seconds_text
+from bapipe.wording import arrangement_text
+from bapipe_cli.listing import fault_lines
 from bapipe_cli.output import table
+
+LOADS = {
+    "none": "load is compute alone: communication none",
+    "overlap": "load is the larger of compute and transfers: communication overlap",
+    "serial": "load is compute and transfers, one after the other: communication serial",
+}
+"""What a stage's share of the bottleneck is, by how communication counts."""
 
 
 def print_plan(plan: Plan, out: Console) -> None:
     """Status, proof, stages, comparison, explanation and warnings, in this order."""
     out.print(headline(plan), style="bold")
-    out.print(proof_line(plan.proof))
+    out.print(proof_line(plan))
     if plan.proof.scope_detail:
         out.print(f"scope: {plan.proof.scope_detail}")
     if plan.stages:
         out.print()
-        out.print(stage_table(plan.stages))
+        out.print(stage_table(plan))
+        if plan.request.objective == "bottleneck":
+            out.print(LOADS[plan.request.communication])
     if plan.baselines:
         out.print()
         out.print(baseline_table(plan))
@@ -35,13 +48,7 @@ def headline(plan: Plan) -> str:
     figures = prediction_text(plan.prediction)
     if plan.request.objective == "bottleneck":
         figures = f"bottleneck {seconds_text(plan.prediction.bottleneck_s, digits=6)} a micro-batch; {figures}"
-    return f"{plan.status}: {schedule_text(plan.schedule, len(plan.stages))}; {figures}"
-
-
-def schedule_text(schedule: Schedule, num_stages: int) -> str:
-    """`1f1b over 4 stages, 16 micro-batches of 8 samples`."""
-    batches = f"{counted(schedule.num_microbatches, 'micro-batch')} of {counted(schedule.microbatch_size, 'sample')}"
-    return f"{schedule.name} over {counted(num_stages, 'stage')}, {batches}"
+    return f"{plan.status}: {arrangement_text(plan.schedule, plan.stages)}; {figures}"
 
 
 def prediction_text(prediction: Prediction) -> str:
@@ -52,20 +59,32 @@ def prediction_text(prediction: Prediction) -> str:
     )
 
 
-def proof_line(proof: Proof) -> str:
+def proof_line(plan: Plan) -> str:
     """Bound, gap, scope, solver and wall time; what is not known is said to be unknown."""
-    bound = "unknown" if proof.lower_bound_s is None else seconds_text(proof.lower_bound_s, digits=6)
-    gap = "unknown" if proof.gap is None else percent_text(proof.gap)
+    proof = plan.proof
     scope = {"candidates": "the candidates", "all_schedules": "all schedules"}[proof.scope]
-    found = f"no better than {bound} is possible, gap {gap}, over {scope}"
+    if plan.status == "infeasible":
+        found = _nothing_fits(len(candidates(plan.request)))
+    elif proof.lower_bound_s is None:
+        found = f"no bound is known, over {scope}"
+    else:
+        bound = seconds_text(proof.lower_bound_s, digits=6)
+        found = f"no better than {bound} is possible, gap {gap_text(proof.gap)}, over {scope}"
     return f"proof: {found}; {proof.solver}, {proof.wall_s:.2f} s"
 
 
-def stage_table(stages: Sequence[Stage]) -> Table:
+def _nothing_fits(count: int) -> str:
+    if count < 2:
+        return "the only candidate does not fit" if count else "there is no candidate"
+    return f"none of the {count} candidates fits"
+
+
+def stage_table(plan: Plan) -> Table:
     """A row a stage: where its layers are, and what a micro-batch costs there."""
-    columns = ["stage", "layers", "devices", "forward", "backward", "load", "peak memory", "limit", "used"]
-    made = table("Stages, times of one micro-batch", columns, text_columns=3)
-    for stage in stages:
+    by_load = plan.request.objective == "bottleneck"
+    columns = ["stage", "layers", "devices", "forward", "backward", "load" if by_load else "compute"]
+    made = table(_stage_title(plan.stages), [*columns, "peak memory", "limit", "used"], text_columns=3)
+    for stage in plan.stages:
         limit = stage.memory_limit_bytes
         made.add_row(
             str(stage.index),
@@ -73,12 +92,20 @@ def stage_table(stages: Sequence[Stage]) -> Table:
             ", ".join(stage.devices),
             seconds_text(stage.forward_s),
             seconds_text(stage.backward_s),
-            seconds_text(stage.load_s),
+            seconds_text(stage.load_s if by_load else stage.forward_s + stage.backward_s),
             bytes_text(stage.peak_memory_bytes),
             "none" if limit is None else bytes_text(limit),
             percent_text(stage.peak_memory_bytes / limit) if limit else "",
         )
     return made
+
+
+def _stage_title(stages: Sequence[Stage]) -> str:
+    if all(len(stage.devices) == 1 for stage in stages):
+        return "Stages, times of one micro-batch"
+    if len(stages) == 1:
+        return "Every device has all layers; times of one micro-batch, memory of each device"
+    return "Stages, times of one micro-batch on one of the stage's devices, memory of each"
 
 
 def span_text(layers: Sequence[str]) -> str:
@@ -88,12 +115,17 @@ def span_text(layers: Sequence[str]) -> str:
 
 def baseline_table(plan: Plan) -> Table:
     """The plan beside what would be done without a planner."""
-    made = table("Comparison", ["", "step time", "plan is faster by", "note"])
-    made.columns[3].justify = "left"
+    compared = any(baseline.speedup is not None for baseline in plan.baselines)
+    columns = ["", "step time", *(["plan is faster by"] if compared else []), "note"]
+    made = table("Comparison", columns)
+    made.columns[-1].justify = "left"
+    rows = [
+        (baseline.name, step_time_text(baseline), speedup_text(baseline), baseline.note) for baseline in plan.baselines
+    ]
     if plan.prediction is not None:
-        made.add_row("this plan", seconds_text(plan.prediction.step_time_s), "", "")
-    for baseline in plan.baselines:
-        made.add_row(baseline.name, step_time_text(baseline), speedup_text(baseline), baseline.note)
+        rows.insert(0, ("this plan", seconds_text(plan.prediction.step_time_s), "", ""))
+    for name, step_time, speedup, note in rows:
+        made.add_row(name, step_time, *([speedup] if compared else []), note)
     return made
 
 
@@ -103,8 +135,8 @@ def step_time_text(baseline: Baseline, digits: int = 4) -> str:
 
 
 def speedup_text(baseline: Baseline) -> str:
-    """`1.31×`; empty where there is nothing to compare with."""
-    return "" if baseline.speedup is None else f"{baseline.speedup:.2f}×"
+    """`1.31×`, `250×`; empty where there is nothing to compare with."""
+    return "" if baseline.speedup is None else factor_text(baseline.speedup)
 
 
 def print_notes(title: str, notes: Sequence[str], out: Console) -> None:
@@ -115,3 +147,8 @@ def print_notes(title: str, notes: Sequence[str], out: Console) -> None:
     out.print(title, style="bold")
     for note in notes:
         out.print(f"- {note}")
+
+
+def print_faults(faults: Sequence[Fault], out: Console) -> None:
+    """What is wrong with a plan; nothing when nothing is."""
+    print_notes("Faults", fault_lines(faults), out)

@@ -11,7 +11,7 @@ from rich.table import Table
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Baseline, Plan
 from bapipe.problem import PlanRequest
-from bapipe.quantities import percent_text, seconds_text
+from bapipe.quantities import gap_text, seconds_text
 from bapipe_cli import options
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
@@ -30,9 +30,12 @@ def compare(
     schedules: options.SchedulesOption = None,
     microbatch_sizes: options.SizesOption = None,
     microbatches: options.CountsOption = None,
+    cuts: options.CutsOption = "any",
+    max_stages: options.StagesOption = None,
     profile_batch: options.ProfileBatchOption = None,
     form: options.FormatOption = None,
     measured_on: options.MeasuredOnOption = None,
+    dtype: options.DTypeOption = "fp32",
     optimizer_bytes: options.OptimizerOption = 8,
     time_limit: options.TimeLimitOption = 20.0,
     gap: options.GapOption = 0.0,
@@ -47,7 +50,10 @@ def compare(
         "schedules": names(schedules),
         "microbatch_sizes": integers(microbatch_sizes, "--microbatch-sizes"),
         "microbatch_counts": integers(microbatches, "--microbatches"),
+        "cuts": cuts,
+        "max_stages": max_stages,
         "measured_on": measured_on,
+        "dtype": dtype,
         "optimizer_bytes_per_parameter": optimizer_bytes,
         "time_limit_s": time_limit,
         "gap": gap,
@@ -121,7 +127,7 @@ def _table(clusters: list[str], answers: list[Plan]) -> Table:
     for name, answer in zip(clusters, answers, strict=False):
         baselines = {baseline.name: baseline for baseline in answer.baselines}
         cells = [_baseline_text(baselines.get(baseline)) for baseline in compared]
-        made.add_row(name, *_plan_cells(answer), _gap_text(answer), *cells)
+        made.add_row(name, *_plan_cells(answer), gap_text(answer.proof.gap), *cells)
     return made
 
 
@@ -131,10 +137,6 @@ def _plan_cells(answer: Plan) -> tuple[str, str, str, str]:
         return answer.status, "", "", ""
     batches = f"{schedule.num_microbatches} of {schedule.microbatch_size}"
     return schedule.name, str(len(answer.stages)), batches, seconds_text(prediction.step_time_s)
-
-
-def _gap_text(answer: Plan) -> str:
-    return "unknown" if answer.proof.gap is None else percent_text(answer.proof.gap)
 
 
 def _baseline_text(baseline: Baseline | None) -> str:

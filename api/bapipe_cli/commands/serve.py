@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import socket
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from bapipe_cli.guard import user_faults
+from bapipe_cli.guard import ServerError, user_faults
+
+if TYPE_CHECKING:
+    from bapipe_api.settings import Settings
 
 HostOption = Annotated[str | None, typer.Option("--host", help="Address to listen on [default: 127.0.0.1]")]
 PortOption = Annotated[int | None, typer.Option("--port", help="Port to listen on, 0 for a free one [default: 8000]")]
@@ -31,7 +35,44 @@ def serve(host: HostOption = None, port: PortOption = None, database: DatabaseOp
             settings = Settings(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             raise typer.BadParameter(_sentence(error)) from None
-        run_service(settings)
+        _check_can_start(settings)
+        try:
+            run_service(settings)
+        except SystemExit as ended:
+            raise ServerError("the service did not start; its log above says why") from ended
+
+
+def _check_can_start(settings: Settings) -> None:
+    """Looks at what another program may hold, so that the answer is a line and not the log of a failed start.
+
+    Raises:
+        ServerError: the address or the store cannot be used.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from bapipe_api.store import Store, StoreInUseError
+
+    try:
+        Store(settings.database_url).close()
+    except StoreInUseError as error:
+        raise ServerError(f"{error}; stop it, or choose another file with --database") from None
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error)
+        raise ServerError(f"{settings.database_url}: {reason}; choose another file with --database") from None
+    try:
+        _bind(settings.host, settings.port)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        advice = "choose another port with --port, or another address with --host"
+        raise ServerError(f"cannot listen on {where}: {error.strerror or error}; {advice}") from None
+
+
+def _bind(host: str, port: int) -> None:
+    """Listens there as the service will, and stops."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
 
 
 def _sentence(error: ValidationError) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from bapipe.errors import Fault
 from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, percent_text, rate_text, seconds_text
+from bapipe.wording import arrangement_text
 from bapipe_cli import options
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import read_plan
 from bapipe_cli.output import check_folder, console, table, write_file
-from bapipe_cli.render import prediction_text, schedule_text
+from bapipe_cli.render import prediction_text, print_faults
 
 if TYPE_CHECKING:
     from bapipe.simulator import Simulation
@@ -33,46 +37,62 @@ HtmlOption = Annotated[
 def simulate(
     plan: PlanArgument, width: WidthOption = None, html: HtmlOption = None, as_json: options.JsonOption = False
 ) -> None:
-    """Replay a plan: its timeline, and what it predicts of step time, devices, links and memory."""
+    """Replay a plan: its timeline, and what it predicts of step time, devices, links and memory.
+
+    What is wrong with the plan is listed. The exit code is 3 when it is not legal for its request, as when it needs
+    more memory than there is; figures that it declares and that are not the simulated ones are only listed.
+    """
     check_folder(html, "--html")
     with user_faults(as_json=as_json):
         subject = read_plan(plan)
         if subject.status == "infeasible":
             typer.echo("bapipe: the plan says that nothing fits; there is nothing to simulate", err=True)
             raise typer.Exit(ExitCode.INFEASIBLE)
+        from bapipe.check import check, is_claim
         from bapipe.simulator import simulate as replay
         from bapipe.timeline import html_timeline
 
         simulation = replay(subject)
+        faults = check(subject, simulation)
         if html is not None:
             write_file(html, html_timeline(subject, simulation))
         if as_json:
-            typer.echo(simulation.prediction(subject.request).model_dump_json(indent=2))
+            typer.echo(json.dumps(_figures(subject, simulation, faults), indent=2, ensure_ascii=False))
         else:
-            _print(subject, simulation, width)
+            _print(subject, simulation, faults, width)
+        if not all(is_claim(fault) for fault in faults):
+            raise typer.Exit(ExitCode.INVALID_INPUT)
 
 
-def _print(plan: Plan, simulation: Simulation, width: int | None) -> None:
+def _figures(plan: Plan, simulation: Simulation, faults: list[Fault]) -> dict[str, Any]:
+    return simulation.prediction(plan.request).model_dump() | {"faults": [asdict(fault) for fault in faults]}
+
+
+def _print(plan: Plan, simulation: Simulation, faults: list[Fault], width: int | None) -> None:
     from bapipe.timeline import ascii_timeline
 
     out = console()
     prediction = simulation.prediction(plan.request)
     if plan.schedule is not None:
-        out.print(f"{schedule_text(plan.schedule, len(plan.stages))}; {prediction_text(prediction)}", style="bold")
+        out.print(f"{arrangement_text(plan.schedule, plan.stages)}; {prediction_text(prediction)}", style="bold")
     out.print(f"period over repeated steps {seconds_text(prediction.period_s)}")
     out.print(f"\n{ascii_timeline(simulation, width or out.width)}\n", soft_wrap=True)
     out.print(device_table(plan, simulation))
     if prediction.links:
         out.print()
         out.print(link_table(simulation))
+    print_faults(faults, out)
 
 
 def device_table(plan: Plan, simulation: Simulation) -> Table:
-    """A row a device in use."""
+    """A row a device in use, with the memory that the request says it has."""
+    from bapipe.cost.pipeline import memory_limit_bytes
+
     made = table("Devices", ["device", "busy", "idle in between", "peak memory", "limit", "used"])
-    limits = {device: stage.memory_limit_bytes for stage in plan.stages for device in stage.devices}
+    cluster = plan.request.cluster
+    limits = {device.id: memory_limit_bytes(cluster, device) for device in cluster.devices}
     for device in simulation.prediction(plan.request).devices:
-        limit = limits.get(device.device)
+        limit = limits[device.device]
         made.add_row(
             device.device,
             seconds_text(device.busy_s),
