@@ -13,7 +13,10 @@ Task = Literal["training", "inference"]
 SearchedObjective = Literal["step-time", "bottleneck"]
 
 PROFILE_HELP = "A profile file of any imported format (- for stdin), or the name of an example: see `bapipe presets`."
-CLUSTER_HELP = "A cluster file, or a spec: 4xV100-16G:pcie3, 8xreference:10GB/s, '2x(4xA100-40G:nvlink3):100Gb'."
+CLUSTER_HELP = (
+    "A cluster file, the name of an example, or a spec: 4xV100-16G:pcie3, 8xreference:10GB/s, "
+    "'2x(4xA100-40G:nvlink3):100Gb'."
+)
 
 ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help=PROFILE_HELP, show_default=False)]
 ClusterArgument = Annotated[str, typer.Argument(metavar="CLUSTER", help=CLUSTER_HELP, show_default=False)]
@@ -68,4 +71,8 @@ OutputOption = Annotated[
 ServerOption = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="Plan on this service instead of here.", show_default=False),
+]
+RequestOnlyOption = Annotated[
+    bool,
+    typer.Option("--request-only", help="Write the request to -o or stdout, as the service takes it; plan nothing."),
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from bapipe.plan import Plan
+from bapipe.problem import PlanRequest
 from bapipe_cli import options
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import integers, names, plan_request
@@ -38,6 +39,7 @@ def plan(
     as_json: options.JsonOption = False,
     output: options.OutputOption = None,
     server: options.ServerOption = None,
+    request_only: options.RequestOnlyOption = False,
 ) -> None:
     """Find the partition, schedule and micro-batch size that train PROFILE fastest on CLUSTER, and prove it."""
     fields = {
@@ -60,9 +62,20 @@ def plan(
     check_folder(output, "--output")
     with user_faults(as_json=as_json):
         request = plan_request(profile, cluster, fields, form=form, profile_batch=profile_batch)
+        if request_only:
+            _write_request(request, output)
+            return
         answer, interrupted = (plan_there(request, server), False) if server else plan_here(request, "planning")
         _hand_over(answer, output, as_json=as_json)
         raise typer.Exit(exit_code(answer, interrupted=interrupted))
+
+
+def _write_request(request: PlanRequest, output: Path | None) -> None:
+    text = request.model_dump_json(indent=2, exclude_defaults=True) + "\n"
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_file(output, text)
 
 
 def _hand_over(answer: Plan, output: Path | None, *, as_json: bool) -> None:

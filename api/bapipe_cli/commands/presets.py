@@ -1,8 +1,9 @@
-"""`bapipe presets`: what a cluster spec can name, with its figures and where they come from."""
+"""`bapipe presets`: what can be named on the command line, with its figures and where they come from."""
 
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -12,30 +13,68 @@ from bapipe.quantities import bytes_text, rate_text, seconds_text
 from bapipe_cli import options
 from bapipe_cli.guard import user_faults
 from bapipe_cli.output import console, table
+from bapipe_cli.preset import show_preset
 from bapipe_cli.render import print_notes
 
+NameArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="One of them, in full, with its sources.", show_default=False)
+]
+SourcesOption = Annotated[bool, typer.Option("--sources", help="Where every figure comes from, too.")]
 
-def presets(as_json: options.JsonOption = False) -> None:
-    """List the device kinds, links and example profiles that come with BaPipe, and the source of every figure."""
+
+def presets(name: NameArgument = None, sources: SourcesOption = False, as_json: options.JsonOption = False) -> None:
+    """List the device kinds, links, example profiles and example clusters that come with BaPipe, or show one.
+
+    Every figure has a source: --sources adds them to the list.
+    """
     with user_faults(as_json=as_json):
+        if name is not None:
+            show_preset(name, as_json=as_json)
+            return
         from bapipe.examples import example_names
-        from bapipe.presets import device_kinds, links
+        from bapipe.presets import CLUSTER_SPECS, device_kinds, links
 
         if as_json:
             found = {
-                "device_kinds": {name: kind.model_dump() for name, kind in device_kinds().items()},
-                "links": {name: link.model_dump() for name, link in links().items()},
+                "device_kinds": {kind: found.model_dump() for kind, found in device_kinds().items()},
+                "links": {link: found.model_dump() for link, found in links().items()},
                 "examples": sorted(example_names()),
+                "clusters": CLUSTER_SPECS,
             }
             typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
             return
         out = console()
-        out.print(device_table(device_kinds()))
-        out.print()
-        out.print(link_table(links()))
-        print_notes("Example profiles", sorted(example_names()), out)
-        print_notes("Sources of devices", device_sources(device_kinds()), out)
-        print_notes("Sources of links", [f"{name}: {link.source}" for name, link in links().items()], out)
+        for listed in (device_table(device_kinds()), link_table(links()), profile_table(), cluster_table()):
+            out.print(listed)
+            out.print()
+        out.print(
+            "Links also: 10Gb is Ethernet of any such rate, 10GB/s any bandwidth. `bapipe presets NAME` shows one."
+        )
+        if sources:
+            print_notes("Sources of devices", device_sources(device_kinds()), out)
+            print_notes("Sources of links", [f"{name}: {link.source}" for name, link in links().items()], out)
+
+
+def profile_table() -> Table:
+    """A row an example profile."""
+    from bapipe.examples import example_names, load_example
+
+    made = table("Example profiles", ["profile", "layers", "parameters", "parameter bytes"])
+    for name in sorted(example_names()):
+        profile = load_example(name)
+        size = sum(layer.parameter_bytes for layer in profile.layers)
+        made.add_row(name, str(len(profile.layers)), f"{size // profile.bytes_per_parameter:,}", bytes_text(size))
+    return made
+
+
+def cluster_table() -> Table:
+    """A row an example cluster, whose name stands for its spec."""
+    from bapipe.presets import CLUSTER_SPECS
+
+    made = table("Example clusters", ["cluster", "is"], text_columns=2)
+    for name, spec in CLUSTER_SPECS.items():
+        made.add_row(name, spec)
+    return made
 
 
 def device_table(kinds: dict[str, DeviceKind]) -> Table:

@@ -12,7 +12,7 @@ from bapipe_cli.guard import user_faults
 from bapipe_cli.output import write_file
 
 NameArgument = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help=f"One of {', '.join(DOCUMENTS)} [default: all names are listed]")
+    str | None, typer.Argument(metavar="NAME", help=f"One of {', '.join(DOCUMENTS)} [default: all names are listed]")
 ]
 FolderOption = Annotated[
     Path | None,

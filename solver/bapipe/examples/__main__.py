@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from bapipe.examples import example_names, load_example
@@ -16,13 +17,15 @@ def documents() -> dict[str, str]:
     return profiles | {f"{name}.cluster.json": to_json(cluster) for name, cluster in clusters().items()}
 
 
-def main(directory: str) -> None:
-    """Writes every document to `directory`, which is made if need be."""
-    target = Path(directory)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes every document to the folder that is named, which is made if need be."""
+    parser = argparse.ArgumentParser(prog="python -m bapipe.examples", description="Write the examples as JSON.")
+    parser.add_argument("folder", nargs="?", default="examples", type=Path, help="where to [default: ./examples]")
+    target: Path = parser.parse_args(arguments).folder
     target.mkdir(parents=True, exist_ok=True)
     for name, text in documents().items():
         (target / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "examples")
+    main()
