@@ -54,9 +54,9 @@ def write(tmp_path: Path) -> Callable[[str, Any], str]:
 
 @pytest.fixture
 def run() -> Run:
-    """The command with these arguments."""
+    """The command with these arguments, in a wide terminal."""
 
     def run_command(*arguments: str, **extra: Any) -> Result:
-        return CliRunner().invoke(app, arguments, **extra)
+        return CliRunner(env={"COLUMNS": "200"}).invoke(app, arguments, **extra)
 
     return run_command
