@@ -57,8 +57,15 @@ def test_the_session_prints_what_it_says(tmp_path: Path) -> None:
 
 
 def test_the_python_example_runs(tmp_path: Path) -> None:
-    for block in blocks("python"):
-        assert run([sys.executable, "-c", block], tmp_path).startswith("optimal ")
+    first, _ = blocks("python")
+
+    assert run([sys.executable, "-c", first], tmp_path).startswith("optimal ")
+
+
+def test_the_python_example_of_faults_prints_what_it_says(tmp_path: Path) -> None:
+    _, second = blocks("python")
+
+    assert [run([sys.executable, "-c", second], tmp_path)] == blocks("text")
 
 
 def test_ci_runs_the_commands_of_the_readme() -> None:
