@@ -12,7 +12,7 @@ the k-th: it is a view, so the tensor is neither sent twice over a cut nor kept 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
@@ -156,11 +156,14 @@ def _item(node: Node) -> int | None:
 
 
 def _views(nodes: dict[str, Node], arrows: list[Arrow]) -> dict[str, tuple[str, int]]:
-    """Of each `__getitem__` node that reads one output of a list: that list's node, and which output."""
+    """Of each `__getitem__` node that reads one output of a list, and nothing else: that list's node, which output."""
+    inputs = Counter(arrow.target for arrow in arrows)
     return {
         arrow.target: (arrow.source, item)
         for arrow in arrows
-        if nodes[arrow.source].has_list and (item := _item(nodes[arrow.target])) is not None
+        if inputs[arrow.target] == 1
+        and nodes[arrow.source].has_list
+        and (item := _item(nodes[arrow.target])) is not None
     }
 
 

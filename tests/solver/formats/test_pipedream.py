@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,15 @@ def tolerant(lines: list[str]) -> ModelProfile | None:
     except FormatError as error:
         assert [fault.code for fault in error.faults] == ["no_layers"]  # noqa: PT017  nothing else may be wrong
         return None
+
+
+def test_an_item_of_two_lists_is_a_view_of_neither() -> None:
+    two_lists = [node("node0", "LSTM", 1, 1, "[4.0; 8.0]", 0), node("node1", "LSTM", 1, 1, "[4.0; 8.0]", 0)]
+    lines = [*two_lists, node("node2", "__getitem__(0)", 0, 0, 4.0, 0), edge("node0", "node2"), edge("node1", "node2")]
+
+    read_outputs = Counter(each.source for each in read(*lines).edges or ())
+
+    assert read_outputs == {"node0": 2, "node1": 2}
 
 
 @given(graphs(), st.randoms())
