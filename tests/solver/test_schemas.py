@@ -45,7 +45,7 @@ def test_an_example_cluster_validates(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.name)
 def test_an_example_file_validates(path: Path) -> None:
-    name = {"profile": "model-profile", "cluster": "cluster"}[path.name.split(".")[-2]]
+    name = "cluster" if path.name.endswith(".cluster.json") else "model-profile"
 
     validator(name).validate(json.loads(path.read_text(encoding="utf-8")))
 
