@@ -302,12 +302,13 @@ def tolerant(lines: list[str]) -> ModelProfile | None:
 
 
 def test_an_item_of_two_lists_is_a_view_of_neither() -> None:
-    two_lists = [node("node0", "LSTM", 1, 1, "[4.0; 8.0]", 0), node("node1", "LSTM", 1, 1, "[4.0; 8.0]", 0)]
-    lines = [*two_lists, node("node2", "__getitem__(0)", 0, 0, 4.0, 0), edge("node0", "node2"), edge("node1", "node2")]
+    lists = [node("node0", "LSTM", size="[4.0; 8.0]"), node("node1", "LSTM", size="[4.0; 8.0]")]
+    readers = [node("node2", "__getitem__(0)", size=4.0), node("node3")]
+    edges = [edge("node0", "node2"), edge("node1", "node2"), edge("node2", "node3")]
 
-    read_outputs = Counter(each.source for each in read(*lines).edges or ())
+    read_outputs = Counter(each.source for each in read(*lists, *readers, *edges).edges or ())
 
-    assert read_outputs == {"node0": 2, "node1": 2}
+    assert read_outputs == {"node0": 2, "node1": 2, "node2": 1}
 
 
 @given(graphs(), st.randoms())
