@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from pathlib import Path
@@ -50,10 +51,16 @@ def _check_can_start(settings: Settings) -> None:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from bapipe_api.store import Store, StoreInUseError
+    from bapipe_api.app import create_app
+    from bapipe_api.store import StoreInUseError
+
+    async def start_and_stop() -> None:
+        app = create_app(settings)
+        async with app.router.lifespan_context(app):
+            pass
 
     try:
-        Store(settings.database_url).close()
+        asyncio.run(start_and_stop())
     except StoreInUseError as error:
         raise ServerError(f"{error}; stop it, or choose another file with --database") from None
     except SQLAlchemyError as error:
