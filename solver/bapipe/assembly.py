@@ -8,11 +8,40 @@ from bapipe.candidates import Candidate
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
-from bapipe.plan import Schedule, Stage
+from bapipe.plan import Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
 from bapipe.replay import AllReduce
 from bapipe.schedules import operations, placed_orders
 from bapipe.simulator import Simulation, simulate_orders
+
+
+@dataclass(frozen=True)
+class Found:
+    """A simulated plan without its orders, small enough to be sent between processes whenever it changes."""
+
+    candidate: Candidate
+    stages: tuple[Stage, ...]
+    all_reduce: AllReduce
+    prediction: Prediction
+    objective_s: float
+    explanation: tuple[str, ...]
+
+    def schedule(self, request: PlanRequest) -> Schedule:
+        """The schedule of the plan, an order for each device of the cluster."""
+        candidate = self.candidate
+        return Schedule(
+            name=candidate.schedule,
+            num_microbatches=candidate.num_microbatches,
+            microbatch_size=candidate.microbatch_size,
+            all_reduce=self.all_reduce,
+            orders=placed_orders(
+                candidate.schedule,
+                [stage.devices for stage in self.stages],
+                [device.id for device in request.cluster.devices],
+                candidate.num_microbatches,
+                training=request.task == "training",
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -67,8 +96,18 @@ class Draft:
             return max(self.loads_s) * self.candidate.num_microbatches
         return self.simulation.step_time_s
 
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages of a plan."""
+    def found(self, request: PlanRequest, explanation: tuple[str, ...]) -> Found:
+        """All that a plan says of this draft."""
+        return Found(
+            candidate=self.candidate,
+            stages=self._stages(),
+            all_reduce=self.all_reduce,
+            prediction=self.simulation.prediction(request),
+            objective_s=self.objective_s(request),
+            explanation=explanation,
+        )
+
+    def _stages(self) -> tuple[Stage, ...]:
         return tuple(
             Stage(
                 index=index,
@@ -81,21 +120,6 @@ class Draft:
                 memory_limit_bytes=self.stage_limit_bytes[index],
             )
             for index, cost in enumerate(self.simulation.cost.stages)
-        )
-
-    def schedule(self, request: PlanRequest) -> Schedule:
-        """The schedule of a plan, an order for each device of the cluster."""
-        candidate = self.candidate
-        everywhere = [device.id for device in request.cluster.devices]
-        training = request.task == "training"
-        return Schedule(
-            name=candidate.schedule,
-            num_microbatches=candidate.num_microbatches,
-            microbatch_size=candidate.microbatch_size,
-            all_reduce=self.all_reduce,
-            orders=placed_orders(
-                candidate.schedule, self.devices, everywhere, candidate.num_microbatches, training=training
-            ),
         )
 
 

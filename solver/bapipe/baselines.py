@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from bapipe.cuts import cut_space
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest, ScheduleName
 from bapipe.quantities import bytes_text
+
+OPERATIONS = 100_000
+"""Forwards that may be replayed to find the best micro-batch size of one baseline."""
 
 
 def measure_baselines(request: PlanRequest, assembler: Assembler) -> Iterator[tuple[Baseline, Draft | None]]:
@@ -66,7 +70,7 @@ def _baseline(name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
 
 def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callable[[Candidate], Draft]) -> Draft | str:
     batch = request.batch_size
-    every = [Candidate(schedule, size, batch // size, count) for size in microbatch_sizes(request)]
+    every = _affordable([Candidate(schedule, size, batch // size, count) for size in microbatch_sizes(request)])
     if schedule == DATA_PARALLEL and count == 1:
         return "needs more than one device"
     possible = [c for c in every if schedule != DATA_PARALLEL or count <= c.num_microbatches]
@@ -79,3 +83,10 @@ def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callab
     over = [(row[1] / max(row[2], 1), row) for draft in drafts if (row := draft.fullest) is not None]
     device, peak, limit = min(over)[1]
     return f"does not fit: {bytes_text(peak)} of {bytes_text(limit)} on {device}"
+
+
+def _affordable(every: list[Candidate]) -> list[Candidate]:
+    """Fewest operations first, as many as are replayed in a moment; always one."""
+    ordered = sorted(every, key=lambda candidate: candidate.num_operations)
+    total = accumulate(candidate.num_operations for candidate in ordered)
+    return [c for k, (c, so_far) in enumerate(zip(ordered, total, strict=True)) if k == 0 or so_far <= OPERATIONS]

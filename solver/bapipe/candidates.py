@@ -12,6 +12,12 @@ PIPELINES: tuple[ScheduleName, ...] = ("1f1b", "1f1b-so", "gpipe")
 
 DATA_PARALLEL: ScheduleName = "data-parallel"
 
+MAX_OPERATIONS = 2**18
+"""Forwards of a step beyond which a candidate is not tried: as many as 8 devices × 32,768 micro-batches."""
+
+MAX_SIZES = 24
+"""Micro-batch sizes tried where the request names none."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -22,13 +28,18 @@ class Candidate:
     num_microbatches: int
     num_devices: int
 
+    @property
+    def num_operations(self) -> int:
+        """Forwards of a step: each replica has its share of the micro-batches, each stage all of them."""
+        return self.num_microbatches * (1 if self.schedule == DATA_PARALLEL else self.num_devices)
+
     def __str__(self) -> str:
         unit = "replicas" if self.schedule == DATA_PARALLEL else "stages"
         return f"{self.schedule}, {self.num_devices} {unit}, {self.num_microbatches} × {self.microbatch_size} samples"
 
 
 def candidates(request: PlanRequest) -> list[Candidate]:
-    """Every candidate that `request` allows, most devices first."""
+    """Every candidate that `request` allows and that is not too long to replay, most devices first."""
     return [
         Candidate(schedule, size, request.batch_size // size, count)
         for count in _device_counts(request)
@@ -36,6 +47,12 @@ def candidates(request: PlanRequest) -> list[Candidate]:
         for schedule in allowed_schedules(request)
         if _makes_sense(request, schedule, size, count)
     ]
+
+
+def left_out(request: PlanRequest) -> list[int]:
+    """The micro-batch sizes that are so small that a pipeline over all devices would be too long to replay."""
+    longest = MAX_OPERATIONS // max(_device_counts(request))
+    return [size for size in microbatch_sizes(request) if request.batch_size // size > longest]
 
 
 def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
@@ -51,13 +68,16 @@ def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
 
 
 def microbatch_sizes(request: PlanRequest) -> list[int]:
-    """Ascending. Unless the request says: all that divide the mini-batch, or the whole of it for the bottleneck."""
+    """Ascending. Unless the request says: those that divide the mini-batch, or the whole of it for the bottleneck.
+
+    Of very many divisors, some are taken, evenly spread.
+    """
     batch = request.batch_size
     if request.microbatch_sizes is not None:
         return sorted(set(request.microbatch_sizes))
     if request.microbatch_counts is not None:
         return sorted({batch // count for count in request.microbatch_counts})
-    return [batch] if request.objective == "bottleneck" else divisors(batch)
+    return [batch] if request.objective == "bottleneck" else _spread(divisors(batch), MAX_SIZES)
 
 
 def divisors(number: int) -> list[int]:
@@ -66,12 +86,20 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
+def _spread(numbers: list[int], most: int) -> list[int]:
+    if len(numbers) <= most:
+        return numbers
+    return [numbers[k * (len(numbers) - 1) // (most - 1)] for k in range(most)]
+
+
 def _device_counts(request: PlanRequest) -> list[int]:
     available = len(request.cluster.devices)
     return list(range(available, 0, -1)) if request.idle_devices else [available]
 
 
 def _makes_sense(request: PlanRequest, schedule: ScheduleName, size: int, count: int) -> bool:
+    if Candidate(schedule, size, request.batch_size // size, count).num_operations > MAX_OPERATIONS:
+        return False
     if schedule == DATA_PARALLEL:
         replicas = request.max_replication or count
         return 1 < count <= min(replicas, request.batch_size // size)

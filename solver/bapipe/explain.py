@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from bapipe.assembly import Draft
+from bapipe.candidates import left_out
 from bapipe.cost.cut_costs import memory_limit, reserved_bytes
-from bapipe.formulations.base import PartitionProblem, Stop
+from bapipe.formulations.base import OutOfTimeError, PartitionProblem, Stop
 from bapipe.formulations.bottleneck import least_peak_bytes
 from bapipe.problem import PlanRequest
 from bapipe.quantities import bytes_text, percent_text, seconds_text
@@ -23,21 +24,30 @@ def explain(request: PlanRequest, draft: Draft) -> tuple[str, ...]:
 def explain_infeasible(
     request: PlanRequest, problems: list[PartitionProblem], replicated: list[Draft], stop: Stop
 ) -> tuple[str, ...]:
-    """Why none of the pipelines `problems` and the data-parallel drafts `replicated` fits, and what would make one fit.
-
-    Raises:
-        OutOfTimeError: when `stop()` turned true first.
-    """
+    """Why no pipeline of `problems` and no data-parallel draft of `replicated` fits, and what would make one fit."""
     if not problems and not replicated:
         return (_no_candidate(request),)
+    known = (*_smallest_device(request), *_largest_layer(request, problems), *_smaller(request))
+    try:
+        return (*known, _enough(request, problems, replicated, stop))
+    except OutOfTimeError:
+        return (*known, "how much memory would be enough was not found in time")
+
+
+def _smaller(request: PlanRequest) -> list[str]:
+    small = left_out(request)
+    return [f"micro-batches of {small[-1]} and fewer samples, which need less, were not tried"] if small else []
+
+
+def _enough(request: PlanRequest, problems: list[PartitionProblem], replicated: list[Draft], stop: Stop) -> str:
     reserve = reserved_bytes(request)
-    needs = [(least_peak_bytes(problem, stop) + reserve, _named(problem)) for problem in problems]
-    needs += [(max(draft.peak_memory_bytes), str(draft.candidate)) for draft in replicated]
+    needs = [(max(draft.peak_memory_bytes), str(draft.candidate)) for draft in replicated]
+    needs += [(least_peak_bytes(problem, stop) + reserve, _named(problem)) for problem in problems]
     need, where = min(needs)
     if math.isinf(need):
-        return ("its groups and pins leave too few places to cut the model for as many stages as are asked for",)
+        return "its groups and pins leave too few places to cut the model for as many stages as are asked for"
     size = f"{bytes_text(need)} on every device ({math.ceil(need)} bytes)"
-    return (*_smallest_device(request), *_largest_layer(request, problems), f"it would fit with {size}: {where}")
+    return f"it would fit with {size}, cut along its topological order: {where}"
 
 
 def _no_candidate(request: PlanRequest) -> str:
@@ -81,10 +91,16 @@ def _fullest(draft: Draft) -> list[str]:
 
 
 def _idle(request: PlanRequest, draft: Draft) -> list[str]:
-    devices = len(request.cluster.devices)
-    idle = devices - draft.candidate.num_devices
-    line = f"{idle} of {devices} devices stay idle: no plan was found that uses them, fits, and is faster"
-    return [line] if idle else []
+    devices, layers = len(request.cluster.devices), len(request.profile.layers)
+    used = draft.candidate.num_devices
+    if used == devices:
+        return []
+    why = "no plan was found that uses them in the order given, fits, and is faster"
+    if used == request.max_stages:
+        why = f"max_stages allows {used} stages"
+    elif used == layers:
+        why = "there are no more layers to cut"
+    return [f"{devices - used} of {devices} devices stay idle: {why}"]
 
 
 def _smallest_device(request: PlanRequest) -> list[str]:

@@ -17,7 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from bapipe.errors import Fault, InvalidInputError
 
-MAX_BYTES = 1e18
+MAX_BYTES = 1e15
 MAX_SECONDS = 1e9
 MAX_COUNT = 10**9
 MAX_JSON_DEPTH = 100
@@ -131,11 +131,13 @@ def parse_json(text: str | bytes) -> Any:
     """
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise InvalidInputError([Fault("not_json", f"not UTF-8: byte {error.start}")]) from None
     except RecursionError:
         raise InvalidInputError([_too_deep()]) from None
+    except InvalidInputError:
+        raise
     except ValueError as error:
         raise InvalidInputError([Fault("not_json", f"not JSON: {error}")]) from None
     if _deeper_than(value, MAX_JSON_DEPTH):
@@ -143,6 +145,16 @@ def parse_json(text: str | bytes) -> Any:
     if not _is_unicode(text, value):
         raise InvalidInputError([Fault("not_json", "not Unicode: a string holds half of a surrogate pair")])
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a key given twice says two things, of which none may be dropped."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InvalidInputError([Fault("duplicate_key", f"the key {twice!r} is given twice in one object; give one")])
+    return found
 
 
 def faults_of(error: ValidationError, pointer: str = "") -> list[Fault]:
@@ -256,7 +268,8 @@ def _shown(value: Any) -> str:
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in location)
+    parts = (part for part in location if part != "[key]")  # pydantic's mark for a fault of the key itself
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
 def _location(pointer: str) -> tuple[int | str, ...]:

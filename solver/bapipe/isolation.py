@@ -1,13 +1,13 @@
 """A search in a process of its own, with a hard wall clock: solver libraries overrun their limits and ignore a stop.
 
-The child sends each incumbent as the stages of its draft; the parent simulates it again, so what it returns does not
-depend on the child being alive.
+The child sends all that it has found whenever that changes, so that nothing depends on its living on.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
@@ -19,14 +19,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
-from bapipe.assembly import Assembler, Draft
-from bapipe.candidates import Candidate
 from bapipe.errors import BaPipeError
 from bapipe.formulations.base import Formulation
-from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest
-from bapipe.replay import AllReduce
-from bapipe.search import OnProgress, Outcome, Progress, Search
+from bapipe.search import OnProgress, Outcome, Search
 
 POLL_S = 0.05
 GRACE_S = 0.5
@@ -35,29 +31,15 @@ GRACE_S = 0.5
 START_S = 30.0
 """What a child may take to start, imports included, before it counts as dead."""
 
-
-@dataclass(frozen=True)
-class _Stages:
-    """A draft as it travels."""
-
-    candidate: Candidate
-    layers: tuple[tuple[str, ...], ...]
-    devices: tuple[tuple[str, ...], ...]
-    all_reduce: AllReduce
+NOTHING = Outcome(best=None, lower_bound_s=None, exhausted=False, complete=False, baselines=())
+"""What is known before the first report."""
 
 
 @dataclass(frozen=True)
-class _Report:
-    """What the child says: its progress, at the end the outcome, or the traceback that it died of.
+class _Failure:
+    """The traceback that a search died of."""
 
-    Drafts travel apart, as `stages`.
-    """
-
-    progress: Progress | None = None
-    stages: _Stages | None = None
-    baselines: tuple[Baseline, ...] = ()
-    outcome: Outcome | None = None
-    failure: str | None = None
+    text: str
 
 
 def search_in_child(
@@ -66,98 +48,88 @@ def search_in_child(
     on_progress: OnProgress,
     should_stop: Callable[[], bool],
     formulation: Formulation,
+    memory_limit_bytes: int | None = None,
 ) -> Outcome:
     """The outcome of a search begun at `started_s` (monotonic clock), or as much of it as was reported in time.
 
     Raises:
-        BaPipeError: the child died by itself.
+        BaPipeError: the child died before it had found anything.
     """
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
     deadline_s = started_s + request.time_limit_s
-    child = context.Process(target=_search, args=(sender, request, deadline_s, formulation), daemon=True)
+    arguments = (sender, request, deadline_s, formulation, memory_limit_bytes)
+    child = context.Process(target=_search, args=arguments, daemon=True)
     _start_server()
     child.start()
     sender.close()
     try:
-        return _Listener(request, receiver, on_progress).listen(child, deadline_s, should_stop)
+        return _listen(child, receiver, deadline_s, on_progress, should_stop)
     finally:
         child.kill()
         child.join()
         receiver.close()
 
 
-@dataclass
-class _Listener:
-    request: PlanRequest
-    receiver: Connection
-    on_progress: OnProgress
-    last: _Report = _Report()
-    started: bool = False
-
-    def listen(self, child: BaseProcess, deadline_s: float, should_stop: Callable[[], bool]) -> Outcome:
-        give_up_s = time.monotonic() + START_S
-        while time.monotonic() < give_up_s and not should_stop():
-            if not self.receiver.poll(POLL_S):
-                continue
-            try:
-                report: _Report = self.receiver.recv()
-            except EOFError:
-                child.join()
-                raise BaPipeError(f"the search process died (exit code {child.exitcode})") from None
-            if report.failure is not None:
-                raise BaPipeError(f"the search process failed:\n{report.failure}")
-            if report.outcome is not None:
-                return replace(report.outcome, best=self._draft(report.stages))
-            give_up_s = max(deadline_s, time.monotonic()) + GRACE_S if not self.started else give_up_s
-            self._note(report)
-        return self._cut_short()
-
-    def _note(self, report: _Report) -> None:
-        self.started = True
-        self.last = replace(
-            report,
-            stages=report.stages or self.last.stages,
-            baselines=report.baselines or self.last.baselines,
-        )
-        if report.progress is not None:
-            self.on_progress(report.progress)
-
-    def _cut_short(self) -> Outcome:
-        progress = self.last.progress
-        return Outcome(
-            best=self._draft(self.last.stages),
-            lower_bound_s=None if progress is None else progress.lower_bound_s,
-            exhausted=False,
-            complete=True,
-            baselines=self.last.baselines,
-            explanation=("the search was stopped before it came to an end",),
-        )
-
-    def _draft(self, stages: _Stages | None) -> Draft | None:
-        if stages is None:
-            return None
-        assembler = Assembler(self.request)
-        return assembler.draft(stages.candidate, stages.layers, stages.devices, stages.all_reduce)
+def _listen(
+    child: BaseProcess,
+    receiver: Connection,
+    deadline_s: float,
+    on_progress: OnProgress,
+    should_stop: Callable[[], bool],
+) -> Outcome:
+    last, give_up_s = NOTHING, time.monotonic() + START_S
+    while time.monotonic() < give_up_s and not should_stop():
+        if not receiver.poll(POLL_S):
+            continue
+        try:
+            report = receiver.recv()
+        except (EOFError, OSError):
+            child.join()
+            return _cut_short(last, f"the search process died (exit code {child.exitcode})", failed=True)
+        if isinstance(report, Outcome):
+            return report
+        if isinstance(report, _Failure):
+            return _cut_short(last, f"the search failed: {report.text}", failed=True)
+        if report is None:
+            give_up_s = max(deadline_s, time.monotonic()) + GRACE_S
+        else:
+            last = report.outcome
+            on_progress(report)
+    return _cut_short(last, "the search was stopped before it came to an end")
 
 
-def _search(sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation) -> None:
-    """The child. It does not hear the Ctrl-C that its parent hears: what it has found is asked for, not lost."""
+def _cut_short(last: Outcome, why: str, failed: bool = False) -> Outcome:
+    """What was reported last; an outcome that is proven stays proven."""
+    if failed and last.best is None and not last.exhausted:
+        raise BaPipeError(why)
+    brief = why.strip().splitlines()
+    reason = brief[0] if len(brief) == 1 else f"{brief[0]} … {brief[-1]}"
+    return replace(last, explanation=(*last.explanation, reason))
+
+
+def _search(
+    sender: Connection,
+    request: PlanRequest,
+    deadline_s: float,
+    formulation: Formulation,
+    memory_limit_bytes: int | None,
+) -> None:
+    """The child: sends None when it starts, its progress, and at the end the outcome or a failure.
+
+    It does not hear the Ctrl-C that its parent hears: what it has found is asked for, not lost.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    search: Search | None = None
-
-    def report(progress: Progress) -> None:
-        baselines = () if search is None else search.baselines
-        sender.send(_Report(replace(progress, draft=None), _stages(progress.draft), baselines))
-
+    if memory_limit_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_limit_bytes, memory_limit_bytes))
     try:
-        sender.send(_Report())
-        search = Search(request, deadline_s, report, formulation=formulation)
-        outcome = search.run()
-        sender.send(_Report(stages=_stages(outcome.best), outcome=replace(outcome, best=None)))
+        sender.send(None)
+        sender.send(Search(request, deadline_s, sender.send, formulation=formulation).run())
+    except MemoryError:
+        sender.send(_Failure(f"it needs more memory than its limit of {memory_limit_bytes} bytes"))
     except Exception:
-        sender.send(_Report(failure=traceback.format_exc()))
+        sender.send(_Failure(traceback.format_exc()))
 
 
 def _die_with_parent() -> None:
@@ -165,12 +137,6 @@ def _die_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _stages(draft: Draft | None) -> _Stages | None:
-    if draft is None:
-        return None
-    return _Stages(draft.candidate, draft.layers, draft.devices, draft.all_reduce)
 
 
 def _start_server() -> None:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 
 from bapipe.baselines import with_speedups
-from bapipe.candidates import allowed_schedules, microbatch_sizes
+from bapipe.candidates import allowed_schedules, left_out, microbatch_sizes
 from bapipe.cuts import MAX_CUTS
 from bapipe.errors import TimeLimitError
-from bapipe.explain import explain
 from bapipe.formulations.base import TOLERANCE, Formulation
 from bapipe.formulations.bottleneck import DynamicProgram
 from bapipe.isolation import search_in_child
@@ -57,6 +56,7 @@ def plan_isolated(
     on_progress: OnProgress = lambda progress: None,
     should_stop: Callable[[], bool] = lambda: False,
     formulation: Formulation | None = None,
+    memory_limit_bytes: int | None = None,
 ) -> Plan:
     """`plan` in a child process, which is killed when its time is up or `should_stop()` turns true; the best plan that
     it has reported is kept.
@@ -64,23 +64,25 @@ def plan_isolated(
     Raises:
         InvalidInputError: what is not searched yet.
         TimeLimitError: no plan was found in time, and none was ruled out.
-        BaPipeError: the child died.
+        BaPipeError: the child died before it had found anything.
     """
     started = time.monotonic()
     validate(request)
-    outcome = search_in_child(request, started, on_progress, should_stop, formulation or DynamicProgram())
+    outcome = search_in_child(
+        request, started, on_progress, should_stop, formulation or DynamicProgram(), memory_limit_bytes
+    )
     return _answer(request, outcome, started)
 
 
 def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
     """The plan that `outcome` is, for a search begun at `started_s` on the monotonic clock."""
-    draft = outcome.best
-    if draft is None and not outcome.exhausted:
+    found = outcome.best
+    if found is None and not outcome.exhausted:
         detail = f"no plan was found within {request.time_limit_s:g} s, and none was ruled out; raise the time limit"
         raise TimeLimitError(detail)
     proof = _proof(request, outcome, time.monotonic() - started_s)
     warnings = (*assumptions(request), *_cut_warnings(request, outcome))
-    if draft is None:
+    if found is None:
         return Plan(
             status="infeasible",
             request=request,
@@ -92,12 +94,12 @@ def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
     return Plan(
         status=_status(proof),
         request=request,
-        stages=draft.stages(),
-        schedule=draft.schedule(request),
-        prediction=draft.simulation.prediction(request),
+        stages=found.stages,
+        schedule=found.schedule(request),
+        prediction=found.prediction,
         proof=proof,
-        baselines=with_speedups(outcome.baselines, draft.simulation.step_time_s),
-        explanation=(*explain(request, draft), *outcome.explanation),
+        baselines=with_speedups(outcome.baselines, found.prediction.step_time_s),
+        explanation=(*found.explanation, *outcome.explanation),
         warnings=warnings,
     )
 
@@ -107,7 +109,7 @@ def _status(proof: Proof) -> Status:
 
 
 def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
-    objective_s = None if outcome.best is None else outcome.best.objective_s(request)
+    objective_s = None if outcome.best is None else outcome.best.objective_s
     bound_s = outcome.lower_bound_s if objective_s is not None else None
     gap = relative_gap(objective_s, bound_s)
     if request.objective == "bottleneck" and outcome.best is not None and bound_s is not None:
@@ -124,7 +126,7 @@ def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
 
 
 def _scope(request: PlanRequest, outcome: Outcome) -> str:
-    sizes = ", ".join(map(str, microbatch_sizes(request)))
+    sizes = ", ".join(str(size) for size in microbatch_sizes(request) if size not in left_out(request))
     return (
         f"schedules {', '.join(allowed_schedules(request))}; micro-batches of {sizes}; one stage a device on the first "
         f"devices in the order given; cuts: {_cuts(request, outcome)}"

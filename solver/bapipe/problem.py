@@ -223,6 +223,13 @@ class DeviceKind(Document):
     fpga: Fpga | None = None
     sources: dict[str, str] = Field(default_factory=dict)
 
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        memory, reserved = member(raw, "memory_bytes"), member(raw, "reserved_bytes")
+        if isinstance(memory, int | float) and isinstance(reserved, int | float) and reserved > memory:
+            detail = f"{reserved} bytes are reserved of {memory}; the reserve is part of the memory"
+            yield Fault("too_large", detail, "/reserved_bytes")
+
 
 class Device(Document):
     """One accelerator: its kind, where it sits, and how fast it is beside its kind (`speed` 2: half the time)."""
@@ -374,9 +381,13 @@ def _layer_list_faults(names: Any, known: set[str], pointer: str) -> Iterator[Fa
 
 def _link_faults(links: Any, devices: list[Any]) -> Iterator[Fault]:
     names = names_of(devices)
+    seen: set[frozenset[Any]] = set()
     for index, pair in enumerate(members(links, "pairs")):
-        ends = members(pair, "devices")
+        ends = [end for end in members(pair, "devices") if isinstance(end, str)]
         pointer = f"/links/pairs/{index}/devices"
+        if frozenset(ends) in seen:
+            yield Fault("duplicate_link", f"the link of {' and '.join(ends)} was already given; give one", pointer)
+        seen.add(frozenset(ends))
         for end, name in enumerate(ends):
             yield from unknown_reference(name, names, f"{pointer}/{end}", "device")
         if len(ends) == 2 and ends[0] == ends[1]:

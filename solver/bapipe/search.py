@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bapipe.assembly import Assembler, Draft
+from bapipe.assembly import Assembler, Draft, Found
 from bapipe.baselines import measure_baselines
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs, reserved_bytes
 from bapipe.cuts import Array, Indices, cut_space
 from bapipe.errors import SolverDisagreementError
-from bapipe.explain import explain_infeasible
+from bapipe.explain import explain, explain_infeasible
 from bapipe.formulations.base import TOLERANCE, Formulation, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.bottleneck import DynamicProgram
 from bapipe.formulations.step_time import StepTimeSearch
@@ -30,6 +30,9 @@ from bapipe.problem import PlanRequest
 
 IMPROVING_SHARE = 0.4
 """Of the time limit, the most that goes into first incumbents before the proofs start."""
+
+EXPLAINING_S = 0.3
+"""At least so long may be looked for what would make an infeasible request feasible."""
 
 REPORT_EVERY_S = 0.5
 """Between reports of a search that has found nothing better."""
@@ -45,34 +48,42 @@ SURPLUS_CUTS = 3_000
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What a search has found so far, or in the end; small enough to be sent whenever it changes.
+
+    `best` None: nothing yet; when `exhausted`, because nothing fits. `lower_bound_s` is of the objective over all
+    candidates, None while none is proven; `complete`: over all the cuts that were asked for.
+    """
+
+    best: Found | None
+    lower_bound_s: float | None
+    exhausted: bool
+    complete: bool
+    baselines: tuple[Baseline, ...]
+    explanation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Progress:
-    """Where a search stands: seconds of the objective, None while unknown. `draft` is the incumbent, when it is new."""
+    """Where a search stands: the phase, and what it has found so far."""
 
     phase: str
-    incumbent_s: float | None
-    lower_bound_s: float | None
-    draft: Draft | None = None
+    outcome: Outcome
+
+    @property
+    def incumbent_s(self) -> float | None:
+        """Seconds of the objective that the best plan so far reaches."""
+        return None if self.outcome.best is None else self.outcome.best.objective_s
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds of the objective that no candidate can beat."""
+        return self.outcome.lower_bound_s
 
     @property
     def gap(self) -> float | None:
         """(incumbent - bound) / incumbent."""
         return relative_gap(self.incumbent_s, self.lower_bound_s)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a search found. `best` None: nothing, and `exhausted` says whether that is because nothing fits.
-
-    `lower_bound_s` is of the objective over all candidates, None when none is proven; `complete` says whether over
-    all the cuts that were asked for.
-    """
-
-    best: Draft | None
-    lower_bound_s: float | None
-    exhausted: bool
-    complete: bool
-    baselines: tuple[Baseline, ...]
-    explanation: tuple[str, ...]
 
 
 OnProgress = Callable[[Progress], None]
@@ -103,35 +114,50 @@ class Search:
         self._best: Draft | None = None
         self._best_s = float("inf")
         self._bound_s: float | None = None
+        self._found: Found | None = None
+        self._complete = self._exhausted = False
+        self._explanation: tuple[str, ...] = ()
         self._phase = "starting"
         self._reported = self._started
-
-    @property
-    def baselines(self) -> tuple[Baseline, ...]:
-        """Those measured so far."""
-        return tuple(self._baselines)
 
     def run(self) -> Outcome:
         """Searches until nothing can be better, or the time is up."""
         todo = candidates(self.request)
         self._start_from_baselines(todo)
         self._space = cut_space(self.request.profile, self.request.cuts)
-        self._start_from_equal_shares(todo)
-        explanation: tuple[str, ...] = ()
+        self._complete = self._space.complete
         try:
+            self._start_from_equal_shares(todo)
             self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
-            exhausted = True
-            explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
+            self._close()
+            self._explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
         except OutOfTimeError:
-            exhausted = False
-        bound = self._closed_bound() if exhausted else self._bound_s
-        return Outcome(self._best, bound, exhausted, self._space.complete, self.baselines, explanation)
+            pass
+        return self._outcome()
+
+    def _close(self) -> None:
+        """No candidate is left that could beat the incumbent by more than the gap: reports at once what that proves."""
+        self._exhausted = True
+        if self._best is not None:
+            least = max(self._threshold(), self._bound_s or 0.0) if self.request.gap else self._best_s
+            self._bound_s = min(least, self._best_s)
+        self._report()
+
+    def _outcome(self) -> Outcome:
+        bound_s = None if self._exhausted and self._best is None else self._bound_s
+        return Outcome(self._found, bound_s, self._exhausted, self._complete, tuple(self._baselines), self._explanation)
+
+    def _report(self) -> None:
+        self._reported = time.monotonic()
+        self.on_progress(Progress(self._phase, self._outcome()))
 
     def _start_from_baselines(self, todo: list[Candidate]) -> None:
+        allowed = set(todo)
         for baseline, found in measure_baselines(self.request, self._assembler):
             self._baselines.append(baseline)
-            if found is not None and found.candidate in todo and found.all_reduce == "overlapped":
+            if found is not None and found.candidate in allowed and found.all_reduce == "overlapped":
                 self._take(found)
+        self._report()
 
     def _start_from_equal_shares(self, todo: list[Candidate]) -> None:
         """So that there is a plan before any formulation is asked: all devices, candidates of few operations."""
@@ -140,11 +166,17 @@ class Search:
             operations = candidate.num_devices * candidate.num_microbatches
             if candidate.schedule == DATA_PARALLEL or candidate.num_devices < most or operations > STARTING_OPERATIONS:
                 continue
+            if self._stop():
+                raise OutOfTimeError
             for cuts in self._equal_shares(candidate):
                 self._take(self._assembler.pipeline(candidate, self._space, cuts))
 
     def _surplus_devices(self) -> tuple[str, ...]:
-        """How many devices reach the same bottleneck; not looked for among very many cuts."""
+        """How many devices reach the same bottleneck; not looked for among very many cuts.
+
+        Raises:
+            OutOfTimeError: when the time is up; what is proven stays proven.
+        """
         best, stages = self._best, len(self.request.cluster.devices)
         if best is None or self.request.objective != "bottleneck" or self._space.size > SURPLUS_CUTS:
             return ()
@@ -161,7 +193,10 @@ class Search:
     def _why_nothing_fits(self, todo: list[Candidate]) -> tuple[str, ...]:
         pipelines = [self._problem(c) for c in todo if c.schedule != DATA_PARALLEL]
         replicated = [self._assembler.data_parallel(c) for c in todo if c.schedule == DATA_PARALLEL]
-        return explain_infeasible(self.request, pipelines, replicated, self._stop)
+        until = max(self.deadline_s, time.monotonic() + EXPLAINING_S)
+        return explain_infeasible(
+            self.request, pipelines, replicated, lambda: self.should_stop() or time.monotonic() > until
+        )
 
     def _bottleneck(self, todo: list[Candidate]) -> None:
         queue = [(self._bound(c), order, c) for order, c in enumerate(todo)]
@@ -318,21 +353,14 @@ class Search:
         tied = abs(value - self._best_s) <= TOLERANCE * value
         if (tied and best is not None and found.preference < best.preference) or (not tied and value < self._best_s):
             self._best, self._best_s = found, min(value, self._best_s)
-            self.on_progress(Progress(self._phase, value, self._bound_s, found))
+            self._found = found.found(self.request, explain(self.request, found))
+            self._report()
 
     def _note_bound(self, bound_s: float) -> None:
         """Takes a bound over all candidates, and reports it now and then so that waiting shows progress."""
         self._bound_s = max(bound_s, self._bound_s or 0.0)
         if time.monotonic() - self._reported > REPORT_EVERY_S:
-            self._reported = time.monotonic()
-            incumbent = None if self._best is None else self._best_s
-            self.on_progress(Progress(self._phase, incumbent, self._bound_s))
-
-    def _closed_bound(self) -> float | None:
-        """The bound once no candidate is left that could beat the incumbent by more than the gap."""
-        if self._best is None:
-            return None
-        return min(max(self._threshold(), self._bound_s or 0.0), self._best_s) if self.request.gap else self._best_s
+            self._report()
 
     def _threshold(self) -> float:
         return self._best_s * (1 - max(self.request.gap, TOLERANCE))

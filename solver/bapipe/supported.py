@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from bapipe.candidates import microbatch_sizes
+from bapipe.candidates import MAX_OPERATIONS, candidates, left_out, microbatch_sizes
 from bapipe.cost.compute import REFERENCE, proportional_times, usable_times
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import link_between
@@ -55,6 +55,9 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
             yield Fault("unsupported", detail, f"/{field}")
     known = [*(kind.name for kind in request.cluster.kinds), *device_kinds()]
     yield from unknown_reference(request.measured_on, known, "/measured_on", "device kind")
+    if left_out(request) and not candidates(request):
+        detail = f"more than {MAX_OPERATIONS} forwards a step; use larger micro-batches or a smaller batch"
+        yield Fault("too_large", detail, "/microbatch_counts" if request.microbatch_counts else "/microbatch_sizes")
     if request.objective == "bottleneck" and request.schedules == ("data-parallel",):
         detail = "the bottleneck is a model of pipelines; use objective step-time for data parallelism"
         yield Fault("unsupported", detail, "/schedules")
@@ -142,6 +145,9 @@ def _device_warnings(request: PlanRequest) -> Iterator[str]:
 
 def _sharing_warnings(request: PlanRequest) -> Iterator[str]:
     batch, devices = request.batch_size, len(request.cluster.devices)
+    small = left_out(request)
+    if small:
+        yield f"micro-batches of {small[-1]} samples and fewer are left out: a step of so many is too long to replay"
     if batch % devices and devices < batch:
         even = f"{batch - batch % devices} or {batch + devices - batch % devices}"
         yield f"{batch} samples do not share evenly among {devices} devices; {even} would, which helps data parallelism"

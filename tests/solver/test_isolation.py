@@ -12,7 +12,7 @@ from bapipe.errors import BaPipeError, TimeLimitError
 from bapipe.planner import plan, plan_isolated
 from bapipe.problem import Link, PlanRequest
 from judges.instances import cluster, layer, request
-from judges.misbehaving import Die, Raise, SpinForEver
+from judges.misbehaving import Die, Hoard, Raise, SpinForEver
 
 
 def asked(**changes: object) -> PlanRequest:
@@ -71,9 +71,32 @@ def test_every_schedule_has_an_incumbent_before_a_formulation_is_asked(schedule:
 
 
 @pytest.mark.parametrize(("formulation", "message"), [(Die(), "exit code 70"), (Raise(), "by the formulation")])
-def test_a_child_that_dies_is_an_error_and_no_plan(formulation: object, message: str) -> None:
+def test_what_a_child_found_survives_its_death_and_else_that_is_an_error(formulation: object, message: str) -> None:
+    answer = plan_isolated(asked(), formulation=formulation)  # type: ignore[arg-type]
+    assert answer.status == "feasible"
+    assert message in answer.explanation[-1]
     with pytest.raises(BaPipeError, match=message):
-        plan_isolated(asked(), formulation=formulation)  # type: ignore[arg-type]
+        plan_isolated(asked(cluster=cluster(3, memory_bytes=1)), formulation=formulation)  # type: ignore[arg-type]
+
+
+def test_a_child_over_its_memory_limit_is_ended_and_keeps_its_incumbent() -> None:
+    answer = plan_isolated(asked(time_limit_s=60.0), formulation=Hoard(), memory_limit_bytes=2 * 2**30)
+    assert answer.status == "feasible"
+    assert "needs more memory than its limit of 2147483648 bytes" in answer.explanation[-1]
+
+
+def test_a_search_cut_short_claims_no_bound_over_cuts_that_it_did_not_search() -> None:
+    wide = request([layer(f"layer{k}", 1.0, 1.0) for k in range(22)], 3, 8, edges=(), time_limit_s=2.0)
+    answer = plan_isolated(wide, formulation=SpinForEver())
+    assert "cuts: topological-order" in answer.proof.scope_detail
+    assert any("only cuts along one topological order" in warning for warning in answer.warnings)
+
+
+def test_infeasible_is_said_even_when_there_is_no_time_to_explain_it() -> None:
+    layers = [layer(f"layer{k}", 1.0, 1.0, parameter_bytes=100) for k in range(400)]
+    answer = plan_isolated(request(layers, cluster(8, memory_bytes=10), 8, time_limit_s=1.5))
+    assert answer.status == "infeasible"
+    assert any("layer" in line for line in answer.explanation)
 
 
 def test_it_works_from_a_thread() -> None:

@@ -82,7 +82,7 @@ def test_infeasible_names_the_smallest_device_and_the_baseline_the_one_that_over
 def test_a_whole_number_may_be_written_with_a_point() -> None:
     written = parse(ModelProfile, {"name": "m", "layers": [{"id": "a", "parameter_bytes": 4e6}]})
     assert written.layers[0].parameter_bytes == 4_000_000
-    with pytest.raises(InvalidInputError, match="4.5"):
+    with pytest.raises(InvalidInputError, match=r"4\.5"):
         parse(ModelProfile, {"name": "m", "layers": [{"id": "a", "parameter_bytes": 4.5}]})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bapipe.cost.transfer import link_between
+from bapipe.cost.transfer import link_between, transfer_s
 from bapipe.problem import Cluster, Device, Link
 
 
@@ -36,12 +36,7 @@ def ring_all_reduce_s(links: Sequence[Link], size_bytes: float) -> float:
     if size_bytes == 0:
         return 0.0
     replicas = len(links)
-    rounds = [
-        link.latency_s + size_bytes / (replicas * link.bandwidth_bytes_per_s)
-        for link in links
-        if link.bandwidth_bytes_per_s is not None
-    ]
-    return 2 * (replicas - 1) * max(rounds, default=0.0)
+    return 2 * (replicas - 1) * max((transfer_s(link, size_bytes / replicas) for link in links), default=0.0)
 
 
 def ring_bytes(replicas: int, size_bytes: float) -> float:

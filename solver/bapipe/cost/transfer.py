@@ -6,10 +6,11 @@ from bapipe.problem import Cluster, Device, Link
 
 
 def transfer_s(link: Link, size_bytes: float) -> float:
-    """latency + bytes / bandwidth, in seconds; a tensor of no bytes is not sent, and a free link costs nothing."""
-    if size_bytes == 0 or link.bandwidth_bytes_per_s is None:
+    """latency + bytes / bandwidth, in seconds; no bytes are not sent, and a link without bandwidth has only latency."""
+    if size_bytes == 0:
         return 0.0
-    return link.latency_s + size_bytes / link.bandwidth_bytes_per_s
+    rate = link.bandwidth_bytes_per_s
+    return link.latency_s + (0.0 if rate is None else size_bytes / rate)
 
 
 def link_between(cluster: Cluster, source: Device, target: Device) -> Link:

@@ -245,7 +245,7 @@ def _link(request: PlanRequest, a: Device, b: Device) -> Link:
 
 
 def _send_s(link: Link, size: float) -> float:
-    return link.latency_s + size / link.bandwidth_bytes_per_s if size and link.bandwidth_bytes_per_s else 0.0
+    return link.latency_s + size / (link.bandwidth_bytes_per_s or float("inf")) if size else 0.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,17 @@ class SpinForEver:
             pass
 
 
+class Hoard:
+    """Asks for memory until it gets none."""
+
+    name = "hoard"
+
+    def solve(self, problem: object, stop: object) -> NoReturn:
+        kept = []
+        while True:
+            kept.append(bytearray(2**24))
+
+
 class Die:
     """Takes its process down with it, as a crash in native code does."""
 

@@ -170,14 +170,13 @@ def _buckets(request: PlanRequest, part: list[Layer]) -> list[tuple[float, int]]
 
 def _ring_s(request: PlanRequest, size: float, replicas: int) -> float:
     link = request.cluster.links.within_host
-    if link.bandwidth_bytes_per_s is None:
-        return 0.0
-    return 2 * (replicas - 1) / replicas * size / link.bandwidth_bytes_per_s + 2 * (replicas - 1) * link.latency_s
+    rate = link.bandwidth_bytes_per_s or float("inf")
+    return 2 * (replicas - 1) / replicas * size / rate + 2 * (replicas - 1) * link.latency_s
 
 
 def _send_s(request: PlanRequest, size: float) -> float:
     link = request.cluster.links.within_host
-    return link.latency_s + size / link.bandwidth_bytes_per_s if size and link.bandwidth_bytes_per_s else 0.0
+    return link.latency_s + size / (link.bandwidth_bytes_per_s or float("inf")) if size else 0.0
 
 
 def _crossing(request: PlanRequest, front: Sequence[Sequence[str]]) -> float:
