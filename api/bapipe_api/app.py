@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 
 from anyio import CapacityLimiter
@@ -18,15 +19,19 @@ from bapipe_api.settings import Settings
 from bapipe_api.store import Store
 
 
-def create_app(settings: Settings | None = None, *, solve: Solve = plan_isolated) -> FastAPI:
-    """The service as an ASGI application. `settings` None: from the environment. `solve` runs in a thread."""
+def create_app(settings: Settings | None = None, *, solve: Solve | None = None) -> FastAPI:
+    """The service as an ASGI application. `settings` None: from the environment.
+
+    `solve` runs in a thread; None: the search, in a process of its own.
+    """
     settings = settings or Settings()
+    search: Solve = solve or partial(plan_isolated, memory_limit_bytes=settings.max_search_memory_bytes)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with Store(settings.database_url) as store:
+        with Store(settings.database_url, keep_plans=settings.keep_plans) as store:
             engine = JobEngine(
-                store, solve, max_concurrent=settings.max_concurrent_solves, max_queued=settings.max_queued_solves
+                store, search, max_concurrent=settings.max_concurrent_solves, max_queued=settings.max_queued_solves
             )
             engine.start()
             app.state.store, app.state.engine = store, engine

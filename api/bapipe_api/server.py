@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import math
+import socket
 import sys
 from contextlib import suppress
 from types import FrameType
@@ -13,15 +14,35 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from bapipe.planner import plan_isolated
 from bapipe_api.app import create_app
+from bapipe_api.connections import timed_protocol
 from bapipe_api.jobs import JobEngine, Solve
 from bapipe_api.settings import Settings
+from bapipe_api.store import Store, UnusableStoreError
 
-START_FAILED = 3
+WRONG_SETTING = 2
+START_FAILED = 6
 """The exit code of a service that could not start: its port or its store is taken; its log says which."""
 
 log = logging.getLogger(__name__)
+
+
+class CannotStartError(Exception):
+    """The service cannot start with these settings: the message says why, the type says what to change."""
+
+
+class UnusableDatabaseError(CannotStartError):
+    """`database_url` names what is no store, or no store for this process."""
+
+
+class UnusableAddressError(CannotStartError):
+    """Nothing can listen on `host` and `port`."""
+
+
+ADVICE: dict[type[CannotStartError], str] = {
+    UnusableDatabaseError: "set BAPIPE_DATABASE_URL to another file",
+    UnusableAddressError: "set BAPIPE_HOST or BAPIPE_PORT to another address",
+}
 
 
 class _Server(uvicorn.Server):
@@ -38,8 +59,14 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(settings: Settings, *, solve: Solve = plan_isolated) -> None:
-    """Serves until interrupted (SIGINT, SIGTERM); searches that still run then are ended, and marked so."""
+def serve(settings: Settings, *, solve: Solve | None = None) -> None:
+    """Serves until interrupted (SIGINT, SIGTERM); searches that still run then are ended, and marked so.
+
+    Raises:
+        CannotStartError: the store or the address cannot be used.
+        SystemExit: it did not start for another reason, which its log says.
+    """
+    _check_can_start(settings)
     if not _loopback(settings.host):
         log.warning("listening on %s without authentication: whoever reaches this port can use it", settings.host)
     app = create_app(settings, solve=solve)
@@ -49,6 +76,8 @@ def serve(settings: Settings, *, solve: Solve = plan_isolated) -> None:
         port=settings.port,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_s),
         server_header=False,
+        http=timed_protocol(settings.header_timeout_s),
+        ws="none",
     )
     server = _Server(config, app)
     with suppress(KeyboardInterrupt):
@@ -58,15 +87,38 @@ def serve(settings: Settings, *, solve: Solve = plan_isolated) -> None:
 
 
 def main() -> int:
-    """Serves by the environment; 2 when a setting is wrong."""
+    """Serves by the environment; 2 when a setting is wrong, 6 when the service cannot start."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        settings = Settings()
+        serve(Settings())
     except ValidationError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
-    serve(settings)
+        return WRONG_SETTING
+    except CannotStartError as error:
+        sys.stderr.write(f"bapipe: {error}; {ADVICE[type(error)]}\n")
+        return START_FAILED
     return 0
+
+
+def _check_can_start(settings: Settings) -> None:
+    """Looks at what another program may hold, so that the answer is a line and not the log of a failed start."""
+    try:
+        Store(settings.database_url, keep_plans=settings.keep_plans).close()
+    except UnusableStoreError as error:
+        raise UnusableDatabaseError(str(error)) from None
+    try:
+        _bind(settings.host, settings.port)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise UnusableAddressError(f"cannot listen on {where}: {error.strerror or error}") from None
+
+
+def _bind(host: str, port: int) -> None:
+    """Listens there as the service will, and stops."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
 
 
 def _loopback(host: str) -> bool:

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import DateTime, Text, create_engine, event, select, update
+from sqlalchemy import DateTime, Text, create_engine, delete, event, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -20,7 +21,11 @@ from bapipe_api.states import State
 BUSY_TIMEOUT_MS = 10_000
 
 
-class StoreInUseError(RuntimeError):
+class UnusableStoreError(RuntimeError):
+    """There can be no store at this place: the message says why."""
+
+
+class StoreInUseError(UnusableStoreError):
     """Another process serves from this store."""
 
 
@@ -49,10 +54,19 @@ class PlanRow(Base):
     id: Mapped[str] = mapped_column(Text, primary_key=True)
     state: Mapped[str] = mapped_column(Text, index=True)
     created_at: Mapped[datetime] = mapped_column(Utc)
-    finished_at: Mapped[datetime | None] = mapped_column(Utc)
+    finished_at: Mapped[datetime | None] = mapped_column(Utc, index=True)
     request: Mapped[str] = mapped_column(Text)
     plan: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
+
+
+class CheckRow(Base):
+    """When the store was last found to take a write: one row."""
+
+    __tablename__ = "checks"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    checked_at: Mapped[datetime] = mapped_column(Utc)
 
 
 @dataclass(frozen=True)
@@ -62,26 +76,36 @@ class Record:
     id: str
     state: State
     created_at: datetime
-    finished_at: datetime | None
-    plan: str | None
-    error: str | None
+    finished_at: datetime | None = None
+    plan: str | None = None
+    error: str | None = None
 
 
 class Store:
     """Plans in a SQLite file, which is this process's alone while it is open. Methods block; all are thread-safe."""
 
-    def __init__(self, url: str) -> None:
-        """Opens the file, or makes it.
+    def __init__(self, url: str, *, keep_plans: int) -> None:
+        """Opens the file, or makes it. The last `keep_plans` finished plans are kept, older ones deleted.
 
         Raises:
             StoreInUseError: another process has it open.
+            UnusableStoreError: there can be no file there, or it is something else.
         """
+        self._keep_plans = keep_plans
         self._engine = create_engine(url)
         event.listen(self._engine, "connect", _configure)
         path = Path(str(self._engine.url.database))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(path.with_name(path.name + ".lock"))
-        Base.metadata.create_all(self._engine)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(path.with_name(path.name + ".lock"))
+        except OSError as error:
+            raise UnusableStoreError(f"{error.filename}: {error.strerror}") from None
+        try:
+            Base.metadata.create_all(self._engine)
+            self.check()
+        except SQLAlchemyError as error:
+            self.close()
+            raise UnusableStoreError(f"{path}: {getattr(error, 'orig', None) or error}") from None
 
     def close(self) -> None:
         self._engine.dispose()
@@ -94,29 +118,35 @@ class Store:
         self.close()
 
     def check(self) -> None:
-        """Does nothing when the store can be read, and raises SQLAlchemy's error when not."""
+        """Does nothing when the store can be read and written, and raises SQLAlchemy's error when not."""
         with self._session() as session:
             session.execute(select(PlanRow.id).limit(1))
+            session.execute(select(PlanRow).limit(0))
+            session.merge(CheckRow(id=1, checked_at=datetime.now(UTC)))
 
-    def add(self, plan_id: str, request: str) -> Record:
+    def add(self, record: Record, request: str) -> None:
         """A new plan, whose search waits for its turn."""
-        row = PlanRow(id=plan_id, state=State.QUEUED, created_at=datetime.now(UTC), request=request)
+        row = PlanRow(id=record.id, state=record.state, created_at=record.created_at, request=request)
         with self._session() as session:
             session.add(row)
-            session.flush()
-            return _record(row)
 
     def start(self, plan_id: str) -> None:
         """The plan's search begins."""
         with self._session() as session:
             session.get_one(PlanRow, plan_id).state = State.RUNNING
 
-    def finish(self, plan_id: str, state: State, *, plan: str | None, error: str | None) -> Record:
-        """The plan's last state, and its answer or what went wrong."""
+    def finish(self, record: Record) -> None:
+        """The plan's last state, and its answer or what went wrong. May be told twice."""
         with self._session() as session:
-            row = session.get_one(PlanRow, plan_id)
-            row.state, row.plan, row.error, row.finished_at = state, plan, error, datetime.now(UTC)
-            return _record(row)
+            row = session.get_one(PlanRow, record.id)
+            row.state, row.plan, row.error, row.finished_at = (
+                record.state,
+                record.plan,
+                record.error,
+                record.finished_at,
+            )
+            session.flush()
+            self._forget_oldest(session)
 
     def get(self, plan_id: str) -> Record | None:
         with self._session() as session:
@@ -128,7 +158,14 @@ class Store:
         change = update(PlanRow).where(PlanRow.state.in_((State.QUEUED, State.RUNNING)))
         with self._session() as session:
             result = session.execute(change.values(state=State.FAILED, error=error, finished_at=datetime.now(UTC)))
+            self._forget_oldest(session)
             return int(getattr(result, "rowcount", 0))
+
+    def _forget_oldest(self, session: Session) -> None:
+        """SQLite uses the room again: the file does not grow beyond what the plans that are kept need."""
+        newest_first = select(PlanRow.id).where(PlanRow.finished_at.is_not(None)).order_by(PlanRow.finished_at.desc())
+        surplus = newest_first.offset(self._keep_plans)
+        session.execute(delete(PlanRow).where(PlanRow.id.in_(surplus)).execution_options(synchronize_session=False))
 
     @contextmanager
     def _session(self) -> Iterator[Session]:

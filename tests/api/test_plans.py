@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import sqlite3
 import time
@@ -143,6 +144,45 @@ def test_who_leaves_the_queue_frees_a_place(start_service: Any, tmp_path: Path, 
     assert states(tmp_path) == ["timed_out", "cancelled", "infeasible"]
 
 
+def test_who_leaves_the_queue_has_left_it_at_once(
+    start_service: Any, tmp_path: Path, request_json: dict[str, Any]
+) -> None:
+    url = start_service(scripted=True, max_concurrent_solves=1, max_queued_solves=1).url
+    body = named(request_json, "spin", 1000.0)
+    assert httpx.post(url + "/v1/plans", json=body, headers={"Prefer": "wait=0"}).status_code == 202
+    for left in range(1, 4):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(url + "/v1/plans", json=body, timeout=0.5)
+        until(lambda: states(tmp_path)[1:] == ["cancelled"] * left)  # noqa: B023  called before the next turn
+    assert states(tmp_path)[0] == "running"
+
+
+def test_only_the_last_plans_are_kept(start_service: Any, request_json: dict[str, Any]) -> None:
+    url = start_service(scripted=True, keep_plans=2).url
+    running = httpx.post(url + "/v1/plans", json=named(request_json, "spin"), headers={"Prefer": "wait=0"})
+    ended = [httpx.post(url + "/v1/plans", json=request_json).raise_for_status() for _ in range(4)]
+    answers = [httpx.get(url + response.headers["location"]).status_code for response in [running, *ended]]
+    assert answers == [200, 404, 404, 200, 200]
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs to limit the files of another process")
+def test_a_result_outlives_a_full_disk(start_service: Any, tmp_path: Path, request_json: dict[str, Any]) -> None:
+    service = start_service(scripted=True)
+    body = named(request_json, "spin", 3.0)
+    location = httpx.post(service.url + "/v1/plans", json=body, headers={"Prefer": "wait=0"}).headers["location"]
+    until(lambda: states(tmp_path) == ["running"])
+    size, most = (tmp_path / "plans.sqlite3-wal").stat().st_size, resource.RLIM_INFINITY
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (size, most))
+    assert httpx.get(service.url + "/readyz").status_code == 503
+    document = finished(service.url, location)
+    assert document["state"] == "timed_out"
+    assert states(tmp_path) == ["running"]
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (most, most))
+    until(lambda: httpx.get(service.url + "/readyz").status_code == 200)
+    assert states(tmp_path) == ["timed_out"]
+    assert httpx.get(service.url + location).json() == document
+
+
 def test_a_client_that_leaves_ends_its_search(start_service: Any, tmp_path: Path, request_json: dict[str, Any]) -> None:
     url = start_service(scripted=True).url
     with pytest.raises(httpx.ReadTimeout):
@@ -224,11 +264,23 @@ def test_a_time_limit_is_obeyed_and_what_was_found_is_kept(scripted: Any, reques
     assert check(parse(Plan, document["plan"])) == []
 
 
-def test_a_search_whose_process_dies_is_failed(scripted: Any, request_json: dict[str, Any]) -> None:
+def test_a_search_whose_process_dies_keeps_what_it_found(scripted: Any, request_json: dict[str, Any]) -> None:
     url = scripted.url
     document = httpx.post(url + "/v1/plans", json=named(request_json, "die"), timeout=60).json()
+    assert document["state"] == "timed_out"
+    assert check(parse(Plan, document["plan"])) == []
+    assert any("the search process died" in line for line in document["plan"]["explanation"])
+
+
+def test_a_search_without_memory_says_so(start_service: Any, request_json: dict[str, Any]) -> None:
+    url = start_service(max_search_memory_bytes=1).url
+    layers = [{**request_json["profile"]["layers"][0], "id": f"layer{index}"} for index in range(2000)]
+    body = {**request_json, "profile": {"name": "long", "layers": layers}}
+    document = httpx.post(url + "/v1/plans", json=body, timeout=60).json()
     assert document["state"] == "failed"
-    assert [item["code"] for item in document["error"]["errors"]] == ["internal_error"]
+    assert [item["code"] for item in document["error"]["errors"]] == ["search_failed"]
+    assert "memory" in document["error"]["detail"]
+    assert httpx.get(url + "/readyz").status_code == 200
 
 
 def test_a_service_that_is_told_to_stop_answers_whoever_waits(

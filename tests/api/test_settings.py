@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,10 +48,47 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, va
         Settings()
 
 
-def test_a_service_with_wrong_settings_does_not_start(tmp_path: Path) -> None:
-    environment = os.environ | {"BAPIPE_PORT": "http"}
+def started(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """How a service with these settings ended, that cannot start."""
+    environment = os.environ | {f"BAPIPE_{name.upper()}": value for name, value in settings.items()}
     command = [sys.executable, "-m", "bapipe_api"]
-    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def other_tables(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE plans (id TEXT)")
+
+
+UNUSABLE: dict[str, Callable[[Path], object]] = {
+    "no database": lambda path: path.write_text("no database, but a text of some length\n" * 99),
+    "a folder": lambda path: path.mkdir(),
+    "tables of another program": other_tables,
+    "a folder that is a file": lambda path: path.parent.write_text(""),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_a_service_without_a_store_says_so_in_a_line(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "folder" / "plans.sqlite3"
+    if what != "a folder that is a file":
+        path.parent.mkdir()
+    UNUSABLE[what](path)
+    ended = started(tmp_path, port="0", database_url=f"sqlite:///{path}")
+    assert ended.returncode == 6
+    assert len(ended.stderr.splitlines()) == 1
+    assert "BAPIPE_DATABASE_URL" in ended.stderr
+
+
+def test_a_service_without_a_port_says_so_in_a_line(tmp_path: Path, unused_listener: str) -> None:
+    ended = started(tmp_path, port=unused_listener.rpartition(":")[2])
+    assert ended.returncode == 6
+    assert len(ended.stderr.splitlines()) == 1
+    assert "BAPIPE_PORT" in ended.stderr
+
+
+def test_a_service_with_wrong_settings_does_not_start(tmp_path: Path) -> None:
+    ended = started(tmp_path, port="http")
     assert ended.returncode == 2
     assert "port" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -50,7 +50,7 @@ async def create_plan(
     """
     asked = await to_thread.run_sync(read_request, body, settings, limiter=readers)
     try:
-        job, record = await run_in_threadpool(engine.submit, asked)
+        job = await run_in_threadpool(engine.submit, asked)
     except BusyError as error:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), headers) from None
@@ -58,13 +58,15 @@ async def create_plan(
     headers = {"Location": request.app.url_path_for("get_plan", plan_id=job.id)}
     if finished is None:
         headers["Retry-After"] = str(POLL_AFTER_S)
-        return plan_response(record, HTTPStatus.ACCEPTED, headers)
+        return plan_response(job.record, HTTPStatus.ACCEPTED, headers)
     return await run_in_threadpool(plan_response, finished, HTTPStatus.OK, headers)
 
 
 @router.get("/{plan_id}", summary="Read a plan", response_model=PlanResource, responses=problems(404))
-def get_plan(plan_id: Annotated[str, Path(examples=["6f1b0b5e2f6f4e0c9d5a3b8f7c1d2e3f"])], store: StoreDep) -> Response:
-    record = _find(store, plan_id)
+def get_plan(
+    plan_id: Annotated[str, Path(examples=["6f1b0b5e2f6f4e0c9d5a3b8f7c1d2e3f"])], engine: EngineDep, store: StoreDep
+) -> Response:
+    record = engine.unsaved(plan_id) or _find(store, plan_id)
     if record is None:
         raise RefusedError(HTTPStatus.NOT_FOUND, "not_found", "there is no plan with this id")
     headers = {} if record.finished_at else {"Retry-After": str(POLL_AFTER_S)}
@@ -84,7 +86,7 @@ async def _finished(request: Request, engine: JobEngine, job: Job, wait_s: float
         if done.done():
             return done.result()
         if gone.done():
-            engine.cancel(job)
+            await run_in_threadpool(engine.cancel, job)
         return None
     finally:
         gone.cancel()
