@@ -131,7 +131,7 @@ def baseline_table(plan: Plan) -> Table:
 
 def step_time_text(baseline: Baseline, digits: int = 4) -> str:
     """The baseline's step time, or that it has none."""
-    return "does not fit" if baseline.step_time_s is None else seconds_text(baseline.step_time_s, digits)
+    return "—" if baseline.step_time_s is None else seconds_text(baseline.step_time_s, digits)
 
 
 def speedup_text(baseline: Baseline) -> str:

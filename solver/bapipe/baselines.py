@@ -64,7 +64,8 @@ def _baseline(name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
     if isinstance(found, str):
         return Baseline(name=name, step_time_s=None, speedup=None, note=found), None
     candidate = found.candidate
-    note = f"{candidate.num_microbatches} micro-batches of {candidate.microbatch_size}"
+    count = candidate.num_microbatches
+    note = f"{count} micro-batch{'es' if count > 1 else ''} of {candidate.microbatch_size}"
     return Baseline(name=name, step_time_s=found.simulation.step_time_s, speedup=None, note=note), found
 
 

@@ -103,7 +103,7 @@ class Proof(Document):
 
 
 class Baseline(Document):
-    """What would be done without a planner. `step_time_s` None: it does not fit, and `note` says why.
+    """What would be done without a planner. `step_time_s` None: it cannot be, and `note` says why.
 
     `speedup` is how many times faster the plan is.
     """

@@ -31,7 +31,7 @@ def hand_written(**fields: Any) -> PlanRequest:
         (hand_written(), "mine has no memory_bytes"),
         (hand_written(), "mine has no memory_bandwidth_bytes_per_s"),
         (hand_written(), "links without bandwidth_bytes_per_s"),
-        (hand_written(), "times are of 1 samples only"),
+        (hand_written(), "times are of micro-batches of 1 only"),
         (hand_written(edges=()), "2 layers are in no edge, 'a' first"),
         (hand_written(dtype="fp16"), "dtype fp16 changes no time"),
         (request([layer("a", **SIZED), layer("b", **SIZED)], 3, 7), "6 or 9 would"),
