@@ -15,6 +15,7 @@ import typer
 from bapipe.errors import BaPipeError, Fault, InvalidInputError, TimeLimitError
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.listing import fault_lines
+from bapipe_cli.output import visible
 
 LIBRARIES = {"numpy": "solver", "fastapi": "api", "uvicorn": "api", "sqlalchemy": "api", "pydantic_settings": "api"}
 """What a command may find missing in a bare installation, and the extra that brings it."""
@@ -43,6 +44,8 @@ def user_faults(*, as_json: bool = False) -> Iterator[None]:
         raise _exit(f"bapipe: a defect of BaPipe, please report it: {error}", ExitCode.DEFECT) from None
     except ModuleNotFoundError as error:
         raise _missing_library(error) from None
+    except MemoryError:
+        raise _exit("bapipe: out of memory", ExitCode.DEFECT) from None
     except KeyboardInterrupt:
         raise _exit("bapipe: interrupted", ExitCode.INTERRUPTED) from None
     except BrokenPipeError:
@@ -65,9 +68,9 @@ def problem_object(faults: tuple[Fault, ...]) -> dict[str, Any]:
 
 
 def _invalid_input(faults: tuple[Fault, ...], *, as_json: bool) -> typer.Exit:
-    """Both are pure Unicode, whatever the input that a fault quotes. The problem object has every fault."""
+    """Each fault is one line, whatever it quotes. The problem object has every fault, and is pure ASCII."""
     for line in fault_lines(faults):
-        typer.echo(line.encode("utf-8", "backslashreplace").decode(), err=True)
+        typer.echo(visible(line, keep=""), err=True)
     if as_json:
         typer.echo(json.dumps(problem_object(faults), indent=2))
     return typer.Exit(ExitCode.INVALID_INPUT)
@@ -90,5 +93,5 @@ def _reader_gone() -> typer.Exit:
 
 
 def _exit(message: str, code: ExitCode) -> typer.Exit:
-    typer.echo(message, err=True)
+    typer.echo(visible(message), err=True)
     return typer.Exit(code)

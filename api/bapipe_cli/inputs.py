@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from bapipe.errors import Fault, InvalidInputError
+from bapipe.errors import Fault, FormatError, InvalidInputError
 from bapipe.faults import MAX_COUNT, parse
 from bapipe.nearest import nearest
 from bapipe.plan import Plan
-from bapipe.problem import Cluster, ModelProfile, PlanRequest
+from bapipe.problem import PlanRequest
+
+MOST_SHOWN = 100
 
 
 def plan_request(
@@ -29,8 +31,8 @@ def plan_request(
     faults: list[Fault] = []
     unread: set[str] = set()
     readers: dict[str, Callable[[], Any]] = {
-        "profile": lambda: read_profile(profile, form=form, profile_batch=batch),
-        "cluster": lambda: read_cluster(cluster),
+        "profile": lambda: profile_values(profile, form=form, profile_batch=batch),
+        "cluster": lambda: cluster_values(cluster),
     }
     for name, read in readers.items():
         try:
@@ -72,40 +74,55 @@ def read_plan(path: str) -> Plan:
     """
     from bapipe.formats import load_plan, parse_plan
 
-    return parse_plan(sys.stdin.buffer.read()) if path == "-" else load_plan(path)
+    return parse_plan(_stdin()) if path == "-" else load_plan(path)
 
 
-def read_profile(name: str, *, form: str | None, profile_batch: int) -> ModelProfile:
+def profile_values(name: str, *, form: str | None, profile_batch: int) -> Any:
     """A file of any imported format, `-` for stdin, or the name of an example. A file wins over an example.
 
+    The rules of a profile are for the request to check, so that its faults come with all others.
+
     Raises:
-        InvalidInputError: neither, or with every fault of the file.
+        InvalidInputError: it cannot be read, or there is no such file and no such example.
     """
+    from bapipe import formats
     from bapipe.examples import example_names, load_example
-    from bapipe.formats import load_profile, parse_profile
 
     if name == "-":
-        return parse_profile(sys.stdin.buffer.read(), format=form, profile_batch=profile_batch)
-    path = Path(name)
-    if not path.exists() and name in example_names():
+        return formats.profile_values(_stdin(), format=form, profile_batch=profile_batch)
+    exists = os.path.exists(name)  # False for what no file can be called, where pathlib raises
+    if not exists and name in example_names():
         return load_example(name)
-    if not path.exists() and path.name == name:
+    if not exists and os.sep not in name:
         raise InvalidInputError([_no_profile(name, example_names())])
-    return load_profile(path, format=form, profile_batch=profile_batch)
+    return formats.profile_values(name, format=form, profile_batch=profile_batch)
 
 
-def read_cluster(name: str) -> Cluster:
+def cluster_values(name: str) -> Any:
     """A cluster file, the name of an example cluster, or a one-line spec such as `4xV100-16G:pcie3`. A file wins.
 
     Raises:
-        InvalidInputError: with every fault of the file or the spec.
+        InvalidInputError: it cannot be read, or with every fault of the spec.
     """
-    from bapipe.formats import load_cluster
+    from bapipe import formats
     from bapipe.presets import CLUSTER_SPECS, cluster_from_spec
 
-    if Path(name).is_file() or name.endswith(".json"):
-        return load_cluster(name)
+    if os.path.isfile(name) or name.endswith(".json"):
+        return formats.cluster_values(name)
     return cluster_from_spec(CLUSTER_SPECS.get(name, name))
+
+
+def _stdin() -> bytes:
+    """All of stdin, within the limit of files.
+
+    Raises:
+        FormatError: there is none, it cannot be read, or it is too large.
+    """
+    from bapipe.formats.reading import read_stream
+
+    if sys.stdin is None:
+        raise FormatError([Fault("unreadable_file", "stdin is closed; name a file, or give it one")])
+    return read_stream(sys.stdin.buffer, "stdin")
 
 
 def _profiled_batch(batch: int) -> int:
@@ -114,6 +131,7 @@ def _profiled_batch(batch: int) -> int:
 
 
 def _no_profile(name: str, examples: Iterable[str]) -> Fault:
+    name = name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}…"
     near = nearest(name, examples)
     hint = f"did you mean {near!r}?" if near else f"the examples are {', '.join(sorted(examples))}"
     return Fault("no_such_file", f"there is no file and no example {name!r}; {hint}")

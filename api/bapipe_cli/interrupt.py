@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
 
@@ -25,4 +26,5 @@ class Interrupt:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        sys.stderr.write("\nbapipe: stopping with the best plan so far; Ctrl-C again to leave at once\n")
+        with suppress(OSError, RuntimeError):  # nobody reads it, or the signal came amid another line
+            sys.stderr.write("\nbapipe: stopping with the best plan so far; Ctrl-C again to leave at once\n")

@@ -1,63 +1,33 @@
-"""The `bapipe` command line: its commands, and the way in."""
+"""The way into `bapipe`: what must hold before anything else is imported, which takes a moment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+import os
+import signal
+import sys
+from types import FrameType
 
-import typer
-
-from bapipe_cli.commands.compare import compare
-from bapipe_cli.commands.plan import plan
-from bapipe_cli.commands.presets import presets
-from bapipe_cli.commands.schema import schema
-from bapipe_cli.commands.serve import serve
-from bapipe_cli.commands.simulate import simulate
-
-EPILOG = (
-    "Exit codes: 0 done, 2 wrong usage, 3 invalid input, 4 infeasible, 5 time limit reached with a plan that is not "
-    "proven to be the best, 6 server or network, 130 interrupted, 141 the reader of the output left."
-)
-
-app = typer.Typer(
-    name="bapipe",
-    help="Plan pipeline-parallel training: the partition, the schedule, the micro-batch size, and a proof.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-COMMANDS: dict[Callable[..., None], str] = {
-    plan: "Find the fastest plan for a profile on a cluster, and prove it.",
-    simulate: "Replay a plan: timeline, step time, devices, links, memory.",
-    compare: "Set the plan beside what is done without a planner.",
-    presets: "List devices, links and examples, with their sources.",
-    serve: "Serve plans over HTTP.",
-    schema: "Print or write the JSON Schemas of the files.",
-}
-for command, summary in COMMANDS.items():
-    app.command(short_help=summary, epilog=EPILOG)(command)
-
-
-def show_version(wanted: bool) -> None:
-    """Prints the installed version and leaves."""
-    if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"bapipe {version('bapipe')}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
-) -> None:
-    del version
+from bapipe_cli.exits import ExitCode
+from bapipe_cli.streams import prepare_streams
 
 
 def main() -> None:
     """The console script."""
-    app()
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    prepare_streams()
+    from bapipe_cli.app import app
+
+    signal.signal(signal.SIGINT, before)
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Nothing has begun: there is nothing to stop, and an import that is interrupted would print its traceback."""
+    del number, frame
+    os.write(2, b"bapipe: interrupted\n")
+    os._exit(ExitCode.INTERRUPTED)

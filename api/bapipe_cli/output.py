@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 WIDTH_WITHOUT_TERMINAL = 160
+LEAST_WIDTH = 40
+MOST_DIGITS = 4
 
 
 class _Console(Console):
@@ -19,14 +22,35 @@ class _Console(Console):
         """Leaves it to the guard, which ends the command as every other one that writes to a pipe ends."""
         raise BrokenPipeError
 
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Every string that is printed, in a table or alone, comes through here."""
+        return super().render_str(visible(text), **options)
+
+
+def visible(text: str, *, keep: str = "\n") -> str:
+    """`text` with escapes for what a terminal would obey, or nobody would see: a name in a file may be anything."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
 
 def console(stream: TextIO | None = None) -> Console:
     """Prints names as they are (no markup), and does not squeeze tables into 80 columns when piped."""
     stream = stream or sys.stdout
-    wide = not stream.isatty() and "COLUMNS" not in os.environ
-    return _Console(
-        file=stream, markup=False, highlight=False, emoji=False, width=WIDTH_WITHOUT_TERMINAL if wide else None
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    width = _columns() or (None if stream.isatty() else WIDTH_WITHOUT_TERMINAL)
+    return _Console(file=stream, markup=False, highlight=False, emoji=False, width=width, _environ=environment)
+
+
+def _columns() -> int | None:
+    """COLUMNS, brought to where a table can be read; None where it is no width at all, such as 0."""
+    text = os.environ.get("COLUMNS", "")
+    if not text.isdecimal() or len(text) > MOST_DIGITS or not int(text):
+        return None
+    return max(int(text), LEAST_WIDTH)
 
 
 def table(title: str, columns: list[str], *, text_columns: int = 1) -> Table:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, 
 from rich.progress_bar import ProgressBar
 
 from bapipe.quantities import gap_text, seconds_text
-from bapipe_cli.output import console
+from bapipe_cli.output import console, visible
 
 if TYPE_CHECKING:
     from bapipe.planner import Progress as SearchProgress
@@ -25,11 +25,12 @@ def search_progress(title: str, time_limit_s: float) -> Iterator[Report]:
     if not sys.stderr.isatty():
         yield lambda progress: None
         return
+    title = visible(title)
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         _TimeUsed(bar_width=30),
-        TextColumn("{task.fields[found]}"),
+        TextColumn("{task.fields[found]}", markup=False),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:

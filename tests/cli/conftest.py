@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bapipe_cli.main import app
+from bapipe_cli.app import app
 
 Run = Callable[..., Result]
 

@@ -134,6 +134,47 @@ def test_faults_of_profile_cluster_and_options_come_together(
     }
 
 
+def test_faults_between_documents_come_with_those_inside(
+    profile: Document, cluster: Document, write: Any, run: Any
+) -> None:
+    profile["pins"] = [{"layer": "a", "stage": 0, "device": "d7"}]
+    profile["layers"][0]["times"][0]["forward_s"] = -1.0
+    files = write("profile.json", profile), write("cluster.json", cluster)
+
+    result = run("plan", *files, "--batch", "4", "--json")
+
+    faults = [Fault(**error) for error in json.loads(result.stdout)["errors"]]
+    assert faults == faults_in_python(profile, cluster, batch_size=4)
+    assert ("dangling_reference", "/profile/pins/0/device") in [(fault.code, fault.pointer) for fault in faults]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "y/" * 2000 + "z.json", "x" * 5000 + ".json"])
+def test_a_name_that_no_file_can_have(name: str, profile: Document, write: Any, run: Any) -> None:
+    for arguments in ([name, "2xreference"], [write("profile.json", profile), name]):
+        result = run("plan", *arguments, "--batch", "4", "--json")
+
+        assert result.exit_code == 3
+        assert json.loads(result.stdout)["errors"]
+
+
+def test_names_that_a_terminal_would_obey_are_shown_escaped(
+    profile: Document, cluster: Document, write: Any, run: Any
+) -> None:
+    for layer in profile["layers"]:
+        layer["id"] += "\x1b]0;owned\x07\x9b31m\u202e"
+    files = write("profile.json", profile), write("cluster.json", cluster)
+    planned = run("plan", *files, "--batch", "4", "--schedules", "gpipe")
+    profile["edges"] = [{"source": profile["layers"][0]["id"] + "\nforged", "target": "b"}]
+    refused = run("plan", write("profile.json", profile), files[1], "--batch", "4")
+
+    assert (planned.exit_code, refused.exit_code) == (0, 3)
+    for text in (planned.stdout, refused.stderr):
+        assert "\\x1b]0;owned\\x07" in text
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+    assert "forged" in refused.stderr
+    assert not any(line.startswith("forged") for line in refused.stderr.splitlines())
+
+
 @pytest.mark.parametrize(
     ("options", "code", "pointer"),
     [
@@ -172,7 +213,8 @@ def test_an_option_is_a_field_of_the_request(
         ("no profile at all", "unknown_format"),
         ('{"nodes": [], "maxFPGAs": 1}', "wrong_document"),
         ("[]", "wrong_type"),
-        ("null", "unknown_format"),
+        ("null", "wrong_type"),
+        ("3", "wrong_type"),
     ],
 )
 def test_a_file_that_is_no_profile(

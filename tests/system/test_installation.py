@@ -39,7 +39,7 @@ def test_help_and_presets_load_nothing_that_they_do_not_need(library: str) -> No
     program = (
         "import sys\n"
         f"sys.modules[{library!r}] = None\n"
-        "from bapipe_cli.main import app\n"
+        "from bapipe_cli.app import app\n"
         "from typer.testing import CliRunner\n"
         "for arguments in (['--help'], ['presets'], ['schema', 'plan']):\n"
         "    result = CliRunner().invoke(app, arguments)\n"

@@ -11,14 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from bapipe.errors import Fault, FormatError, InvalidInputError
-from bapipe.faults import parse_json, unknown_reference
-from bapipe.formats.native import document_from, looks_like_json, read_native, to_json
+from bapipe.faults import parse, parse_json, unknown_reference
+from bapipe.formats.native import document_from, looks_like_json, recognised, to_json
 from bapipe.formats.pipedream import looks_like_pipedream, read_pipedream
 from bapipe.formats.reading import decode, read_text
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, ModelProfile
 
-__all__ = ["FORMATS", "load_cluster", "load_plan", "load_profile", "parse_plan", "parse_profile", "to_json"]
+__all__ = [
+    "FORMATS",
+    "cluster_values",
+    "load_cluster",
+    "load_plan",
+    "load_profile",
+    "parse_plan",
+    "parse_profile",
+    "profile_values",
+    "to_json",
+]
 
 FORMATS = {
     "json": "BaPipe's own JSON",
@@ -48,8 +58,27 @@ def load_profile(
         return document_from(ModelProfile, dict(source))
     if isinstance(source, str) and _is_text(source):
         return parse_profile(source, format=format, profile_batch=profile_batch)
+    return parse(ModelProfile, profile_values(source, format=format, profile_batch=profile_batch))
+
+
+def profile_values(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    format: str | None = None,  # noqa: A002  as in load_profile
+    profile_batch: int | None = None,
+) -> Any:
+    """The profile in the file at `source`, or in text as bytes, for a request to check it together with all else.
+
+    Plain JSON values, unchecked; from another format the `ModelProfile` itself.
+
+    Raises:
+        FormatError: as `load_profile`.
+        InvalidInputError: no JSON, or with every fault of a profile in another format.
+    """
+    if isinstance(source, bytes):
+        return _values(source, format, profile_batch, "profile")
     name = Path(source).name.removesuffix(".txt").removesuffix(".graph")
-    return parse_profile(read_text(source), format=format, profile_batch=profile_batch, name=name)
+    return _values(read_text(source), format, profile_batch, name)
 
 
 def parse_profile(
@@ -60,17 +89,17 @@ def parse_profile(
     name: str = "profile",
 ) -> ModelProfile:
     """The profile in `text`; `name` is for formats that do not name the model. Otherwise as `load_profile`."""
-    text = decode(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, "the text")
-    form = format if format is not None else _form_of(text)
-    faults = unknown_reference(form, FORMATS, "/format", "format")
-    if faults:
-        raise FormatError([Fault("unknown_format", f"{faults[0].detail}; {_known()}", "/format")])
-    if form == "json":
-        return read_native(text)
-    if profile_batch is None:
-        detail = "a PipeDream file does not say how many samples its times are for: give profile_batch"
-        raise InvalidInputError([Fault("missing_profile_batch", detail, "/profile_batch")])
-    return read_pipedream(text, profile_batch, name[:MAX_NAME_LENGTH] or "profile")
+    return parse(ModelProfile, _values(text, format, profile_batch, name))
+
+
+def cluster_values(path: str | os.PathLike[str]) -> Any:
+    """The plain JSON values of the cluster in a file, for a request to check them together with all else.
+
+    Raises:
+        FormatError: the file cannot be read, or is another document.
+        InvalidInputError: no JSON.
+    """
+    return recognised(Cluster, parse_json(read_text(path)))
 
 
 def load_cluster(path: str | os.PathLike[str]) -> Cluster:
@@ -80,7 +109,7 @@ def load_cluster(path: str | os.PathLike[str]) -> Cluster:
         FormatError: the file cannot be read, or is another document.
         InvalidInputError: with every fault of the cluster.
     """
-    return document_from(Cluster, parse_json(read_text(path)))
+    return parse(Cluster, cluster_values(path))
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -96,6 +125,20 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 def parse_plan(text: str | bytes) -> Plan:
     """The plan in JSON `text`. Otherwise as `load_plan`."""
     return document_from(Plan, parse_json(text))
+
+
+def _values(text: str | bytes, form: str | None, profile_batch: int | None, name: str) -> Any:
+    text = decode(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, "the text")
+    form = form if form is not None else _form_of(text)
+    faults = unknown_reference(form, FORMATS, "/format", "format")
+    if faults:
+        raise FormatError([Fault("unknown_format", f"{faults[0].detail}; {_known()}", "/format")])
+    if form == "json":
+        return recognised(ModelProfile, parse_json(text))
+    if profile_batch is None:
+        detail = "a PipeDream file does not say how many samples its times are for: give profile_batch"
+        raise InvalidInputError([Fault("missing_profile_batch", detail, "/profile_batch")])
+    return read_pipedream(text, profile_batch, name[:MAX_NAME_LENGTH] or "profile")
 
 
 def _is_text(source: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from bapipe.errors import Fault, FormatError
-from bapipe.faults import Document, parse, parse_json
+from bapipe.faults import Document, parse
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, ModelProfile
 
@@ -31,17 +31,14 @@ D = TypeVar("D", ModelProfile, Cluster, Plan)
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether `text` starts as a JSON object or array does."""
-    return text.lstrip()[:1] in ("{", "[")
-
-
-def read_native(text: str) -> ModelProfile:
-    """The profile in JSON `text`.
-
-    Raises:
-        InvalidInputError: no JSON, or with every fault of the profile.
-    """
-    return document_from(ModelProfile, parse_json(text))
+    """Whether `text` starts as a JSON object or array does, or is another JSON value, such as null."""
+    if text.lstrip()[:1] in ("{", "["):
+        return True
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def document_from(document: type[D], data: Any) -> D:
@@ -51,11 +48,20 @@ def document_from(document: type[D], data: Any) -> D:
         FormatError: `wrong_document` when the fields are those of another document.
         InvalidInputError: with every fault of the document.
     """
+    return parse(document, recognised(document, data))
+
+
+def recognised(document: type[Document], data: Any) -> Any:
+    """`data` as it is.
+
+    Raises:
+        FormatError: `wrong_document` when the fields are those of another document.
+    """
     wanted = TYPES[document]
     what = _other_document(data, wanted)
     if what is not None:
         raise FormatError([Fault("wrong_document", f"this is {what}, not {wanted.replace('BaPipe ', '')}")])
-    return parse(document, data)
+    return data
 
 
 def to_json(document: BaseModel) -> str:

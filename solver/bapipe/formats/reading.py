@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from bapipe.errors import Fault, FormatError
 
@@ -17,14 +18,27 @@ def read_text(path: str | os.PathLike[str]) -> str:
         FormatError: no such file, a directory, unreadable, over `MAX_FILE_BYTES`, or not UTF-8.
     """
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        file = Path(path).open("rb")
     except (OSError, ValueError) as error:
         raise FormatError([_unreadable(path, error)]) from None
+    with file:
+        return decode(read_stream(file, str(path)), str(path))
+
+
+def read_stream(stream: BinaryIO, what: str) -> bytes:
+    """All of `stream`.
+
+    Raises:
+        FormatError: it cannot be read, or is over `MAX_FILE_BYTES`.
+    """
+    try:
+        data = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise FormatError([_unreadable(what, error)]) from None
     if len(data) > MAX_FILE_BYTES:
-        detail = f"{path} is larger than {MAX_FILE_BYTES // 2**20} MiB, the most that is read; is it the right file?"
+        detail = f"{what} is larger than {MAX_FILE_BYTES // 2**20} MiB, the most that is read; is it the right file?"
         raise FormatError([Fault("file_too_large", detail)])
-    return decode(data, str(path))
+    return data
 
 
 def decode(data: bytes, what: str) -> str:
