@@ -18,11 +18,13 @@ def read_text(path: str | os.PathLike[str]) -> str:
         FormatError: no such file, a directory, unreadable, over `MAX_FILE_BYTES`, or not UTF-8.
     """
     try:
-        file = Path(path).open("rb")
+        with Path(path).open("rb") as file:
+            data = read_stream(file, str(path))
+    except FormatError:
+        raise
     except (OSError, ValueError) as error:
         raise FormatError([_unreadable(path, error)]) from None
-    with file:
-        return decode(read_stream(file, str(path)), str(path))
+    return decode(data, str(path))
 
 
 def read_stream(stream: BinaryIO, what: str) -> bytes:
