@@ -47,7 +47,10 @@ class Base(DeclarativeBase):
 
 
 class PlanRow(Base):
-    """A plan: its request, and its answer as soon as there is one. JSON is kept as the text that was checked."""
+    """A plan: its request, and its answer as soon as there is one. JSON is kept as the text that was checked.
+
+    A request is dropped when the answer embeds it, and when nobody waits for one.
+    """
 
     __tablename__ = "plans"
 
@@ -145,6 +148,8 @@ class Store:
                 record.error,
                 record.finished_at,
             )
+            if record.plan is not None or record.state == State.CANCELLED:
+                row.request = ""
             session.flush()
             self._forget_oldest(session)
 

@@ -155,6 +155,8 @@ def test_who_leaves_the_queue_has_left_it_at_once(
             httpx.post(url + "/v1/plans", json=body, timeout=0.5)
         until(lambda: states(tmp_path)[1:] == ["cancelled"] * left)  # noqa: B023  called before the next turn
     assert states(tmp_path)[0] == "running"
+    with closing(sqlite3.connect(tmp_path / "plans.sqlite3")) as connection:
+        assert connection.execute("SELECT count(*) FROM plans WHERE request != ''").fetchone() == (1,)
 
 
 def test_only_the_last_plans_are_kept(start_service: Any, request_json: dict[str, Any]) -> None:
