@@ -38,7 +38,7 @@ def layer_seconds(request: PlanRequest, kind: DeviceKind, microbatch_size: int) 
 
 def proportional_times(size: int) -> str:
     """The warning about times at a single micro-batch size; importers that know give it with the profile."""
-    return f"times are of micro-batches of {size} only: at another micro-batch size they are taken as proportional to it"
+    return f"times are of micro-batches of {size} only: at another size they are taken as proportional to it"
 
 
 def measured_kind(request: PlanRequest) -> DeviceKind | None:
