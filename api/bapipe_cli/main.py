@@ -17,13 +17,17 @@ def main() -> None:
     if before is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     prepare_streams()
+    import typer
+
     from bapipe_cli.app import app
+    from bapipe_cli.guard import user_faults
 
     signal.signal(signal.SIGINT, before)
     try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
+        with user_faults():
+            app()
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -55,9 +55,9 @@ def test_closed_streams_leave_the_file_whole(closed: str, form: str, tmp_path: P
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("form", ["", "--json"])
-def test_a_full_disk_is_named(form: str, tmp_path: Path) -> None:
-    result = shell(f"bapipe plan {' '.join(PLAN)} {form} > /dev/full", tmp_path)
+@pytest.mark.parametrize("command", [f"plan {' '.join(PLAN)}", f"plan {' '.join(PLAN)} --json", "--help", "--version"])
+def test_a_full_disk_is_named(command: str, tmp_path: Path) -> None:
+    result = shell(f"bapipe {command} > /dev/full", tmp_path)
 
     assert result.returncode == 2
     assert result.stderr == b"bapipe: No space left on device\n"
