@@ -5,9 +5,9 @@ The child sends all that it has found whenever that changes, so that nothing dep
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
-import resource
 import signal
 import threading
 import time
@@ -18,6 +18,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from bapipe.errors import BaPipeError
 from bapipe.formulations.base import Formulation
@@ -58,13 +59,12 @@ def search_in_child(
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
     deadline_s = started_s + request.time_limit_s
-    arguments = (sender, request, deadline_s, formulation, memory_limit_bytes)
-    child = context.Process(target=_search, args=arguments, daemon=True)
+    child = context.Process(target=_search, args=(sender, request, deadline_s, formulation), daemon=True)
     _start_server()
     child.start()
     sender.close()
     try:
-        return _listen(child, receiver, deadline_s, on_progress, should_stop)
+        return _listen(child, receiver, deadline_s, on_progress, should_stop, memory_limit_bytes)
     finally:
         child.kill()
         child.join()
@@ -77,9 +77,12 @@ def _listen(
     deadline_s: float,
     on_progress: OnProgress,
     should_stop: Callable[[], bool],
+    memory_limit_bytes: int | None,
 ) -> Outcome:
     last, give_up_s = NOTHING, time.monotonic() + START_S
     while time.monotonic() < give_up_s and not should_stop():
+        if memory_limit_bytes is not None and _resident_bytes(child) > memory_limit_bytes:
+            return _cut_short(last, f"it needs more memory than its limit of {memory_limit_bytes} bytes", failed=True)
         if not receiver.poll(POLL_S):
             continue
         try:
@@ -108,26 +111,25 @@ def _cut_short(last: Outcome, why: str, failed: bool = False) -> Outcome:
     return replace(last, explanation=(*last.explanation, reason))
 
 
-def _search(
-    sender: Connection,
-    request: PlanRequest,
-    deadline_s: float,
-    formulation: Formulation,
-    memory_limit_bytes: int | None,
-) -> None:
+def _resident_bytes(child: BaseProcess) -> int:
+    """What the child holds in memory now; 0 where the system does not say."""
+    try:
+        pages = Path(f"/proc/{child.pid}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * mmap.PAGESIZE
+
+
+def _search(sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation) -> None:
     """The child: sends None when it starts, its progress, and at the end the outcome or a failure.
 
     It does not hear the Ctrl-C that its parent hears: what it has found is asked for, not lost.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    if memory_limit_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory_limit_bytes, memory_limit_bytes))
     try:
         sender.send(None)
         sender.send(Search(request, deadline_s, sender.send, formulation=formulation).run())
-    except MemoryError:
-        sender.send(_Failure(f"it needs more memory than its limit of {memory_limit_bytes} bytes"))
     except Exception:
         sender.send(_Failure(traceback.format_exc()))
 

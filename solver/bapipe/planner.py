@@ -58,8 +58,8 @@ def plan_isolated(
     formulation: Formulation | None = None,
     memory_limit_bytes: int | None = None,
 ) -> Plan:
-    """`plan` in a child process, which is killed when its time is up or `should_stop()` turns true; the best plan that
-    it has reported is kept.
+    """`plan` in a child process, which is killed when its time is up, when it holds more than `memory_limit_bytes` in
+    memory, or when `should_stop()` turns true; the best plan that it has reported is kept.
 
     Raises:
         InvalidInputError: what is not searched yet.

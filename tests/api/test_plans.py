@@ -279,13 +279,9 @@ def test_a_search_without_memory_says_so(start_service: Any, request_json: dict[
     layers = [{**request_json["profile"]["layers"][0], "id": f"layer{index}"} for index in range(2000)]
     body = {**request_json, "profile": {"name": "long", "layers": layers}}
     document = httpx.post(url + "/v1/plans", json=body, timeout=60).json()
-    # What the interpreter holds already decides whether it runs out before or after its first plan.
-    if document["state"] == "failed":
-        assert [item["code"] for item in document["error"]["errors"]] == ["search_failed"]
-        assert "memory" in document["error"]["detail"]
-    else:
-        assert document["state"] == "timed_out"
-        assert "memory" in document["plan"]["explanation"][-1]
+    assert document["state"] == "failed"
+    assert [item["code"] for item in document["error"]["errors"]] == ["search_failed"]
+    assert "memory" in document["error"]["detail"]
     assert httpx.get(url + "/readyz").status_code == 200
 
 

@@ -24,7 +24,7 @@ class Hoard:
     def solve(self, problem: object, stop: object) -> NoReturn:
         kept = []
         while True:
-            kept.append(bytearray(2**24))
+            kept.append(bytearray(b"x") * 2**24)
 
 
 class Die:
