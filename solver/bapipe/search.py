@@ -129,7 +129,6 @@ class Search:
         try:
             self._start_from_equal_shares(todo)
             self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
-            self._close()
             self._explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
         except OutOfTimeError:
             pass
@@ -207,6 +206,7 @@ class Search:
             result = self.formulation.solve(self._problem(candidate), self._stop)
             if result is not None:
                 self._offer(candidate, result)
+        self._close()
 
     def _step_time(self, todo: list[Candidate]) -> None:
         for candidate in todo:
@@ -219,6 +219,7 @@ class Search:
         self._bound_s = min(bounds.values(), default=None)
         self._improve(pipelines, bounds)
         self._prove_all(pipelines, bounds)
+        self._close()
         self._settle_ties(pipelines, bounds)
 
     def _prove_all(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
