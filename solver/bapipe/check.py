@@ -47,8 +47,11 @@ def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
     cluster = plan.request.cluster
     devices = {device.id: device for device in cluster.devices}
     peaks = dict(zip(simulation.devices, simulation.peak_memory_bytes, strict=True))
+    first = {device: s for s, stage in reversed(list(enumerate(plan.stages))) for device in stage.devices}
     for s, stage in enumerate(plan.stages):
         for k, device in enumerate(stage.devices):
+            if first[device] < s:
+                continue
             limit = memory_limit_bytes(cluster, devices[device])
             if limit is not None and peaks[device] > usable_bytes(limit):
                 detail = f"{peaks[device]:.0f} bytes at the peak of device {device!r}, which has {limit}"

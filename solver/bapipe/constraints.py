@@ -15,6 +15,7 @@ from bapipe.structure import stage_by_layer
 def constraint_faults(plan: Plan) -> list[Fault]:
     """Every way in which the plan goes against its request, with pointers into the plan."""
     faults = [*_cut_faults(plan), *_group_faults(plan), *_pin_faults(plan), *_device_faults(plan)]
+    faults += _recomputation_faults(plan)
     if plan.schedule is not None:
         faults += [*_microbatch_faults(plan, plan.schedule), *_schedule_faults(plan, plan.schedule)]
     return faults
@@ -80,6 +81,13 @@ def _device_faults(plan: Plan) -> Iterator[Fault]:
             yield Fault("too_many_replicas", detail, f"/stages/{s}/devices")
 
 
+def _recomputation_faults(plan: Plan) -> Iterator[Fault]:
+    for s, stage in enumerate(plan.stages):
+        if stage.recomputed_layers and plan.request.recomputation == "never":
+            detail = f"stage {s} recomputes layers, which the request does not allow"
+            yield Fault("not_allowed", detail, f"/stages/{s}/recomputed_layers")
+
+
 def _microbatch_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
     request = plan.request
     for field, value, allowed in (
@@ -106,8 +114,13 @@ def named_order_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
         detail = f"data parallelism has one stage, not {len(plan.stages)}"
         yield Fault("wrong_schedule", detail, "/schedule/name")
         return
-    everyone = [device.id for device in plan.request.cluster.devices]
     placed = [stage.devices for stage in plan.stages]
+    used = [device for devices in placed for device in devices]
+    if len(used) > len(set(used)) or (len(placed) > 1 and len(used) > len(placed)):
+        detail = f"{schedule.name} is one stage a device; with several of either, name the schedule custom"
+        yield Fault("wrong_schedule", detail, "/schedule/name")
+        return
+    everyone = [device.id for device in plan.request.cluster.devices]
     training = plan.request.task == "training"
     expected = placed_orders(schedule.name, placed, everyone, schedule.num_microbatches, training=training)
     for number, (order, named) in enumerate(zip(schedule.orders, expected, strict=True)):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
 from bapipe.cost.pipeline import PipelineCost
+from bapipe.events import Job, Replayed, replay_events
 from bapipe.replay import AllReduce, Timeline, replay
 
 LONGEST_TRANSIENT = 64
@@ -45,18 +50,51 @@ def _immediate_shift_s(first: Timeline) -> float | None:
     return shift_s
 
 
+def period_of_job_s(job: Job, first: Replayed, *, training: bool) -> float:
+    """`period_s` of a plan that is replayed event by event. A step's transfers come before those of the next.
+
+    In inference, where no device stops for another, the busiest device, link direction or card sets the rate.
+    """
+    if not training and not any(message.manner in ("fused", "ordered") for message in job.lowered.messages):
+        return _busiest_s(job)
+
+    def again(timeline: Replayed) -> Replayed:
+        return replay_events(job, timeline.occupied)
+
+    return _repeated_shift_s(first, again, lambda timeline: timeline.occupied.device_s)
+
+
+def _busiest_s(job: Job) -> float:
+    resource_s: dict[Hashable, float] = defaultdict(float)
+    for price in job.prices:
+        for resource in price.resources:
+            resource_s[resource] += price.seconds
+    return max([*(sum(seconds.values()) for seconds in job.seconds), *resource_s.values()])
+
+
 def _replayed_shift_s(cost: PipelineCost, first: Timeline, num_microbatches: int, all_reduce: AllReduce) -> float:
+    orders = [track.order for track in first.tracks]
+
+    def again(timeline: Timeline) -> Timeline:
+        return replay(cost, orders, num_microbatches, all_reduce=all_reduce, busy=timeline.busy)
+
+    return _repeated_shift_s(first, again, lambda timeline: timeline.busy.device_s)
+
+
+T = TypeVar("T")
+
+
+def _repeated_shift_s(first: T, again: Callable[[T], T], ends_of: Callable[[T], tuple[float, ...]]) -> float:
     """Replays steps until the ends of all devices have moved by one amount since an earlier step.
 
     From there on everything repeats, so that amount over the steps between is the period. (After `LONGEST_TRANSIENT`
     steps without such a recurrence: the mean over all of them.)
     """
-    orders = [track.order for track in first.tracks]
-    ends = [first.busy.device_s]
+    ends = [ends_of(first)]
     timeline = first
     for _ in range(LONGEST_TRANSIENT):
-        timeline = replay(cost, orders, num_microbatches, all_reduce=all_reduce, busy=timeline.busy)
-        now = timeline.busy.device_s
+        timeline = again(timeline)
+        now = ends_of(timeline)
         for steps, before in enumerate(reversed(ends), start=1):
             growth = [after - earlier for after, earlier in zip(now, before, strict=True)]
             if max(growth) - min(growth) <= 1e-12 * max(now):

@@ -1,111 +1,33 @@
 """What a plan costs: its step replayed, with the use of devices, links and memory. No search, no formulation.
 
-The times are those of `bapipe.replay`; peak memory follows from the orders alone (`bapipe.cost.memory`).
+A pipeline of single devices whose links keep out of each other's way and of compute, and data parallelism, are replayed
+by `bapipe.replay`, in one sweep; every other plan event by event, by `bapipe.events`. Both give the same times where
+both apply. Peak memory follows from the orders alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from bapipe.cost.collectives import ring_bytes
+from bapipe.cost.collectives import ring_bytes, ring_channels
 from bapipe.cost.memory import peak_bytes
-from bapipe.cost.pipeline import PipelineCost, pipeline_cost, stage_loads_s
+from bapipe.cost.pipeline import PipelineCost, pipeline_cost
+from bapipe.cost.transfer import Channel, channel
 from bapipe.errors import Fault, InvalidInputError
-from bapipe.faults import parse
+from bapipe.event_simulation import simulate_events
 from bapipe.graph import graph_of
-from bapipe.orders import read_orders, seats_of
+from bapipe.orders import order_numbers, read_codes
 from bapipe.period import period_s
-from bapipe.plan import Plan, Prediction
+from bapipe.plan import Plan, Schedule
 from bapipe.problem import Cluster, Link, PlanRequest
-from bapipe.replay import AllReduce, Reduction, Timeline, replay
-from bapipe.structure import structure_faults
+from bapipe.replay import AllReduce, Timeline, replay
+from bapipe.simulation import LinkUse, Operations, Simulation, Transfers
+from bapipe.structure import stage_by_layer, structure_faults
+
+__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "simulate", "simulate_orders", "unsupported"]
 
 KINDS = "FB"
-DEVICE_FIGURES = ("device", "busy_s", "span_bubble_s", "peak_memory_bytes")
-
-
-@dataclass(frozen=True)
-class Operations:
-    """Operations as columns, device by device in the order of execution. `device` indexes `Simulation.devices`."""
-
-    device: tuple[int, ...]
-    stage: tuple[int, ...]
-    kind: tuple[str, ...]
-    microbatch: tuple[int, ...]
-    start_s: tuple[float, ...]
-    end_s: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Transfers:
-    """Transfers that take time, as columns. `source` and `target` index `Simulation.devices`; kind F carries an
-    activation, kind B a gradient."""
-
-    source: tuple[int, ...]
-    target: tuple[int, ...]
-    kind: tuple[str, ...]
-    microbatch: tuple[int, ...]
-    start_s: tuple[float, ...]
-    end_s: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class LinkUse:
-    """One direction of a link over a step: seconds that it is busy, and bytes; device ids."""
-
-    source: str
-    target: str
-    busy_s: float
-    size_bytes: float
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """A plan's step, replayed. Tuples with an entry a device follow `devices`, those in use, stage by stage.
-
-    `step_time_s` is the makespan with gradient reduction and optimizer step; `period_s` the time from step to step when
-    steps follow each other and each device starts the next once its own weights are updated. `busy_s` counts compute
-    and optimizer, `span_bubble_s` the idle time between a device's first and last operation, and `bubble_fraction`
-    the idle share of the devices in use over the step. `peak_memory_bytes` includes the reserve of the device's kind.
-    """
-
-    devices: tuple[str, ...]
-    cost: PipelineCost
-    step_time_s: float
-    period_s: float
-    operations: Operations
-    transfers: Transfers
-    reductions: tuple[Reduction, ...]
-    optimizer_start_s: tuple[float, ...]
-    optimizer_end_s: tuple[float, ...]
-    busy_s: tuple[float, ...]
-    span_bubble_s: tuple[float, ...]
-    bubble_fraction: float
-    peak_memory_bytes: tuple[float, ...]
-    links: tuple[LinkUse, ...]
-
-    def prediction(self, request: PlanRequest) -> Prediction:
-        """The figures that a plan carries. A step that takes no time has 0 samples per second.
-
-        Raises:
-            InvalidInputError: when a figure is beyond what a plan can say.
-        """
-        rows = zip(self.devices, self.busy_s, self.span_bubble_s, self.peak_memory_bytes, strict=True)
-        figures = {
-            "step_time_s": self.step_time_s,
-            "period_s": self.period_s,
-            "bottleneck_s": max(stage_loads_s(self.cost, request.communication)),
-            "samples_per_s": request.batch_size / self.step_time_s if self.step_time_s else 0.0,
-            "bubble_fraction": self.bubble_fraction,
-            "devices": tuple(dict(zip(DEVICE_FIGURES, row, strict=True)) for row in rows),
-            "links": tuple(
-                {"source": use.source, "target": use.target, "busy_s": use.busy_s, "bytes": use.size_bytes}
-                for use in self.links
-            ),
-        }
-        return parse(Prediction, figures, "/prediction")
 
 
 def simulate(plan: Plan) -> Simulation:
@@ -113,19 +35,53 @@ def simulate(plan: Plan) -> Simulation:
 
     Raises:
         InvalidInputError: every fault of the plan's structure or orders; `unsupported` for what cannot be simulated
-            yet; `deadlock` for orders that wait for each other.
+            yet; `missing_split` for a split backward without times; `deadlock` for orders that wait for each other.
     """
     schedule = plan.schedule
     faults = [*structure_faults(plan), *unsupported(plan.request, "/request")]
     if faults or schedule is None:
         raise InvalidInputError(faults)
-    orders, faults = read_orders(plan, schedule)
-    if faults:
-        raise InvalidInputError(faults)
+    codes = read_codes(plan, schedule) if _keeps_apart(plan) else None
+    if codes is None:
+        return simulate_events(plan, schedule)
+    return _simulate_chain(plan, schedule, codes)
+
+
+def _simulate_chain(plan: Plan, schedule: Schedule, codes: Sequence[Sequence[int]]) -> Simulation:
     layers, devices = [stage.layers for stage in plan.stages], [stage.devices for stage in plan.stages]
     cost = pipeline_cost(plan.request, layers, devices, schedule.microbatch_size)
-    numbers = [seat.order_number for seat in seats_of(plan)]
-    return simulate_orders(plan.request, cost, orders, schedule.num_microbatches, schedule.all_reduce, numbers)
+    count, numbers = schedule.num_microbatches, order_numbers(plan)
+    return simulate_orders(plan.request, cost, codes, count, schedule.all_reduce, numbers)
+
+
+def _keeps_apart(plan: Plan) -> bool:
+    """Whether every link is fed by one device alone and holds none, so that no queue of events is needed."""
+    request = plan.request
+    replicated = any(len(stage.devices) > 1 for stage in plan.stages)
+    if request.profile.tied_parameters or any(stage.recomputed_layers for stage in plan.stages):
+        return False
+    if replicated and len(plan.stages) > 1:
+        return False
+    if request.cluster.skip_tensors == "direct" and _skips(plan):
+        return False
+    return all(way.nic is None and way.link.mode == "overlapped" for way in _channels(plan))
+
+
+def _skips(plan: Plan) -> bool:
+    layers, stage_of = plan.request.profile.layers, stage_by_layer(plan)
+    graph = graph_of(plan.request.profile)
+    stages = [stage_of[layers[index].id] for index in graph.layers]
+    return any(stages[reader] > stages[t.source] + 1 for t in graph.tensors for reader in t.consumers)
+
+
+def _channels(plan: Plan) -> Iterator[Channel]:
+    cluster = plan.request.cluster
+    devices = {device.id: device for device in cluster.devices}
+    for before, after in pairwise(plan.stages):
+        if before.devices[0] != after.devices[0]:
+            yield channel(cluster, devices[before.devices[0]], devices[after.devices[0]])
+    for stage in plan.stages:
+        yield from ring_channels(cluster, [devices[name] for name in stage.devices])
 
 
 def simulate_orders(
@@ -176,18 +132,11 @@ def _unsupported_links(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
         *((f"pairs/{k}/link", pair.link) for k, pair in enumerate(links.pairs)),
     ]
     for name, link in given:
-        if link is not None and link.mode != "overlapped":
-            yield f"/cluster/links/{name}/mode", f"{link.mode} links", "use overlapped"
-    if cluster.host_nic is not None:
-        yield "/cluster/host_nic", "a network card that a host's devices share", "leave it out"
+        if link is not None and link.mode == "streaming":
+            yield f"/cluster/links/{name}/mode", "streaming links", "use overlapped or blocking"
 
 
 def _unsupported_parts(request: PlanRequest) -> Iterator[tuple[str, str, str]]:
-    tensors = graph_of(request.profile).tensors
-    if request.cluster.skip_tensors == "direct" and any(max(t.consumers) > t.source + 1 for t in tensors):
-        yield "/cluster/skip_tensors", "tensors sent past a stage", "use relay"
-    if request.profile.tied_parameters:
-        yield "/profile/tied_parameters", "tied parameters", "give each layer its own copy"
     used = {device.kind for device in request.cluster.devices}
     for k, kind in enumerate(request.cluster.kinds):
         if kind.execution == "async" and kind.name in used:

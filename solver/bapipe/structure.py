@@ -13,7 +13,8 @@ from bapipe.problem import ModelProfile
 
 def structure_faults(plan: Plan) -> list[Fault]:
     """Every fault without which the plan can be costed and replayed, with pointers into the plan."""
-    return [*_layer_faults(plan), *_edge_faults(plan), *_device_faults(plan), *_schedule_faults(plan)]
+    parts = (_layer_faults, _edge_faults, _device_faults, _recomputation_faults, _schedule_faults)
+    return [fault for part in parts for fault in part(plan)]
 
 
 def stage_by_layer(plan: Plan) -> dict[str, int]:
@@ -67,18 +68,21 @@ def _device_faults(plan: Plan) -> Iterator[Fault]:
             yield from unknown_reference(device, known, pointer, "device")
             if first.get(device) == s:
                 yield Fault("duplicate_device", f"stage {s} names device {device!r} twice", pointer)
-            elif device in first:
-                detail = f"device {device!r} already has stage {first[device]}; one stage a device can be simulated"
-                yield Fault("unsupported", detail, pointer)
-            first.setdefault(device, s)
-        if len(stage.devices) > 1 and len(plan.stages) > 1:
-            detail = (
-                f"stage {s} has {len(stage.devices)} devices; only the one stage of data parallelism can have several"
-            )
-            yield Fault("unsupported", detail, f"/stages/{s}/devices")
-        if stage.recomputed_layers:
-            detail = f"stage {s} recomputes layers, which cannot be simulated yet; leave the list empty"
-            yield Fault("unsupported", detail, f"/stages/{s}/recomputed_layers")
+            first[device] = s
+
+
+def _recomputation_faults(plan: Plan) -> Iterator[Fault]:
+    for s, stage in enumerate(plan.stages):
+        for k, layer in enumerate(stage.recomputed_layers):
+            pointer = f"/stages/{s}/recomputed_layers/{k}"
+            if layer not in stage.layers:
+                detail = f"layer {layer!r} is not in stage {s}, which can only recompute its own"
+                yield Fault("dangling_reference", detail, pointer)
+            elif layer in stage.recomputed_layers[:k]:
+                yield Fault("duplicate_layer", f"layer {layer!r} is named twice", pointer)
+        if stage.recomputed_layers and plan.request.task == "inference":
+            detail = "inference has no backward to recompute for; leave the list empty"
+            yield Fault("nothing_to_recompute", detail, f"/stages/{s}/recomputed_layers")
 
 
 def _schedule_faults(plan: Plan) -> Iterator[Fault]:

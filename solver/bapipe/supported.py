@@ -11,8 +11,9 @@ from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
+from bapipe.graph import graph_of
 from bapipe.presets import device_kinds
-from bapipe.problem import Layer, PlanRequest
+from bapipe.problem import Layer, Link, PlanRequest
 from bapipe.simulator import unsupported
 
 SEARCHED = {
@@ -27,6 +28,7 @@ def refuse_unsupported(request: PlanRequest) -> None:
     """Raises InvalidInputError with every part of `request` that is not searched yet, or that lacks its times."""
     faults = [
         *unsupported(request),
+        *_cluster_faults(request),
         *_request_faults(request),
         *_placement_faults(request),
         *_time_faults(request),
@@ -45,6 +47,31 @@ def assumptions(request: PlanRequest) -> tuple[str, ...]:
         *_sharing_warnings(request),
     )
     return tuple(dict.fromkeys(found))
+
+
+def _cluster_faults(request: PlanRequest) -> Iterator[Fault]:
+    """What can be simulated, but is outside of what the bounds and the batched replay of the search cover."""
+    cluster, links = request.cluster, request.cluster.links
+    given: list[tuple[str, Link | None]] = [
+        ("within_host", links.within_host),
+        ("between_hosts", links.between_hosts),
+        ("between_racks", links.between_racks),
+        *((f"pairs/{k}/link", pair.link) for k, pair in enumerate(links.pairs)),
+    ]
+    for name, link in given:
+        if link is not None and link.mode == "blocking":
+            yield _unsearched(f"/cluster/links/{name}/mode", "blocking links", "use overlapped")
+    if cluster.host_nic is not None:
+        yield _unsearched("/cluster/host_nic", "a network card that a host's devices share", "leave it out")
+    tensors = graph_of(request.profile).tensors
+    if cluster.skip_tensors == "direct" and any(max(t.consumers) > t.source + 1 for t in tensors):
+        yield _unsearched("/cluster/skip_tensors", "tensors sent past a stage", "use relay")
+    if request.profile.tied_parameters:
+        yield _unsearched("/profile/tied_parameters", "tied parameters", "give each layer its own copy")
+
+
+def _unsearched(pointer: str, what: str, remedy: str) -> Fault:
+    return Fault("unsupported", f"{what} cannot be searched yet; {remedy}", pointer)
 
 
 def _request_faults(request: PlanRequest) -> Iterator[Fault]:

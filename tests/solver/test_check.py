@@ -3,7 +3,7 @@ import pytest
 from bapipe.check import check, is_claim
 from bapipe.problem import Edge, Link, PairLink, Pin
 from bapipe.simulator import simulate
-from judges.instances import cluster, even_request, layer, make_plan, request
+from judges.instances import cluster, filled, layer, make_plan, request
 
 
 def pairs(faults):
@@ -73,8 +73,7 @@ def test_an_edge_may_not_lead_to_an_earlier_stage():
     assert ("backward_edge", "/stages/0/layers/0") in pairs(check(plan))
 
 
-def test_a_device_has_one_stage():
-    assert ("unsupported", "/stages/1/devices/0") in pairs(check(with_stage(plan_of(), 1, devices=("d0",))))
+def test_a_stage_names_a_device_once():
     assert ("duplicate_device", "/stages/1/devices/1") in pairs(check(with_stage(plan_of(), 1, devices=("d1", "d1"))))
 
 
@@ -150,6 +149,17 @@ def test_a_named_schedule_has_the_order_of_that_name():
     assert pairs(check(parallel)) == [("wrong_schedule", "/schedule/name")]
 
 
+def test_a_device_with_several_stages_has_a_custom_schedule():
+    plan = with_stage(plan_of(), 1, devices=("d0",))
+    first, second, third = plan.schedule.orders
+    merged = (*(f"{s}F{k}" for k in range(4) for s in (0, 1)), *(f"{s}B{k}" for k in range(4) for s in (1, 0)))
+    assert set(merged) == {*first, *second}
+    schedule = changed(plan.schedule, orders=(merged, (), third))
+    named = filled(changed(plan, schedule=schedule))
+    assert pairs(check(named)) == [("wrong_schedule", "/schedule/name")]
+    assert check(changed(named, schedule=changed(schedule, name="custom"))) == []
+
+
 def test_an_order_that_deadlocks_is_a_fault():
     plan = plan_of()
     order = plan.schedule.orders[2]
@@ -212,12 +222,23 @@ def test_a_bound_above_the_plan_is_none():
 
 
 def test_what_cannot_be_simulated_yet_is_unsupported():
-    plan = with_stage(plan_of(), 1, recomputed_layers=("l1",))
-    assert pairs(check(plan)) == [("unsupported", "/stages/1/recomputed_layers")]
-    link = PairLink(devices=("d0", "d1"), link=Link(mode="blocking"))
-    links = changed(plan.request.cluster.links, pairs=(link,))
-    blocked = with_request(plan_of(), cluster=changed(plan.request.cluster, links=links))
-    assert pairs(check(blocked)) == [("unsupported", "/request/cluster/links/pairs/0/link/mode")]
+    link = PairLink(devices=("d0", "d1"), link=Link(mode="streaming"))
+    links = changed(plan_of().request.cluster.links, pairs=(link,))
+    streaming = with_request(plan_of(), cluster=changed(plan_of().request.cluster, links=links))
+    assert pairs(check(streaming)) == [("unsupported", "/request/cluster/links/pairs/0/link/mode")]
+
+
+def test_recomputation_is_of_own_layers_each_once_and_only_where_it_is_allowed():
+    plan = with_request(plan_of(), recomputation="allowed")
+    assert pairs(check(with_stage(plan, 1, recomputed_layers=("l0", "l1", "l1")))) == [
+        ("dangling_reference", "/stages/1/recomputed_layers/0"),
+        ("duplicate_layer", "/stages/1/recomputed_layers/2"),
+    ]
+    assert check(filled(with_stage(plan, 1, recomputed_layers=("l1",)))) == []
+    forbidden = filled(with_stage(plan_of(), 1, recomputed_layers=("l1",)))
+    assert pairs(check(forbidden)) == [("not_allowed", "/stages/1/recomputed_layers")]
+    inference = with_stage(plan_of(task="inference", recomputation="allowed"), 1, recomputed_layers=("l1",))
+    assert pairs(check(inference)) == [("nothing_to_recompute", "/stages/1/recomputed_layers")]
 
 
 def test_all_faults_come_at_once():
@@ -225,14 +246,11 @@ def test_all_faults_come_at_once():
     assert {fault.code for fault in check(plan)} == {"wrong_index", "missing_layer", "too_many_stages", "not_allowed"}
 
 
-def test_skip_tensors_sent_direct_are_unsupported_only_where_there_are_some():
-    plan = make_plan(even_request(2, 2), [["l0"], ["l1"]], "1f1b", 2)
-    direct = with_request(plan, cluster=changed(plan.request.cluster, skip_tensors="direct"))
-    assert check(direct) == []
+def test_skip_tensors_may_be_sent_direct():
     edges = (Edge(source="a", target="b"), Edge(source="b", target="c"), Edge(source="a", target="c"))
     skipping = make_plan(request([layer(n) for n in "abc"], 3, 2, edges=edges), [["a"], ["b"], ["c"]], "1f1b", 2)
     direct = with_request(skipping, cluster=changed(skipping.request.cluster, skip_tensors="direct"))
-    assert pairs(check(direct)) == [("unsupported", "/request/cluster/skip_tensors")]
+    assert check(filled(direct)) == []
 
 
 def test_a_gap_follows_from_the_bound_and_the_status_from_the_gap():

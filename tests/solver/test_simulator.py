@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bapipe.errors import InvalidInputError
-from bapipe.problem import Edge, Link, Links, TiedParameters
+from bapipe.problem import Edge, Link, Links
 from bapipe.simulator import simulate
 from judges.instances import cluster, even_request, layer, make_plan, request, split
 from judges.replay import judge
@@ -170,7 +170,9 @@ GOOD = (("0F0", "0F1", "0B0", "0B1"), ("1F0", "1B0", "1F1", "1B1"))
         (("0F0", "0B0", "0F1", "0B1", "0F2"), "unknown_operation", "/schedule/orders/0/4", "0F2"),
         (("0F0", "0B0", "0F1", "0B1", "hello"), "unknown_operation", "/schedule/orders/0/4", "hello"),
         (("0F0", "0B0", "0F1", "0B1", "0F00"), "unknown_operation", "/schedule/orders/0/4", "0F00"),
-        (("0F0", "0B0", "0F1", "0B1", "0W1"), "unsupported", "/schedule/orders/0/4", "0W1"),
+        (("0F0", "0B0", "0F1", "0B1", "0W1"), "mixed_backward", "/schedule/orders/0/4", "0W1"),
+        (("0F0", "0R0", "0B0", "0F1", "0B1"), "unknown_operation", "/schedule/orders/0/1", "0R0"),
+        (("0F0", "0F1", "0I0", "0W0", "0I1", "0W1"), "missing_split", "/schedule/orders/0/2", "0I0"),
         (("0B0", "0F0", "0F1", "0B1"), "deadlock", "/schedule/orders/0/0", "0B0"),
     ],
 )
@@ -216,9 +218,8 @@ def test_an_operation_on_an_idle_device_or_the_wrong_replica_is_misplaced():
 @pytest.mark.parametrize(
     ("changes", "pointer"),
     [
-        ({"links": Links(within_host=Link(mode="blocking"))}, "/request/cluster/links/within_host/mode"),
+        ({"links": Links(within_host=Link(mode="streaming"))}, "/request/cluster/links/within_host/mode"),
         ({"links": Links(between_hosts=Link(mode="streaming"))}, "/request/cluster/links/between_hosts/mode"),
-        ({"host_nic": Link()}, "/request/cluster/host_nic"),
     ],
 )
 def test_clusters_that_cannot_be_simulated_yet_are_refused(changes, pointer):
@@ -227,16 +228,6 @@ def test_clusters_that_cannot_be_simulated_yet_are_refused(changes, pointer):
     with pytest.raises(InvalidInputError) as error:
         simulate(plan.model_copy(update={"request": asked}))
     assert [(f.code, f.pointer) for f in error.value.faults] == [("unsupported", pointer)]
-
-
-def test_tied_parameters_cannot_be_simulated_yet():
-    plan = make_plan(even_request(2, 2), [["l0"], ["l1"]], "1f1b", 2)
-    tied = (TiedParameters(layers=("l0", "l1"), parameter_bytes=4),)
-    profile = plan.request.profile.model_copy(update={"tied_parameters": tied})
-    asked = plan.request.model_copy(update={"profile": profile})
-    with pytest.raises(InvalidInputError) as error:
-        simulate(plan.model_copy(update={"request": asked}))
-    assert [f.pointer for f in error.value.faults] == ["/request/profile/tied_parameters"]
 
 
 def test_a_plan_without_stages_has_nothing_to_execute():

@@ -9,7 +9,17 @@ import pytest
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
 from bapipe.planner import plan, validate
-from bapipe.problem import Cluster, Device, DeviceKind, Edge, LayerTime, Link, ModelProfile, PlanRequest
+from bapipe.problem import (
+    Cluster,
+    Device,
+    DeviceKind,
+    Edge,
+    LayerTime,
+    Link,
+    ModelProfile,
+    PlanRequest,
+    TiedParameters,
+)
 from judges.instances import cluster, layer, request
 
 SIZED = {"parameter_bytes": 8, "output_bytes_per_sample": 4.0}
@@ -66,6 +76,26 @@ def test_a_kind_nobody_knows_is_refused_with_its_place() -> None:
     with pytest.raises(InvalidInputError) as refused:
         validate(request([layer("a")], 1, 1, measured_on="V100-16"))
     assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [("dangling_reference", "/measured_on")]
+
+
+SKIPPING = (Edge(source="a", target="b"), Edge(source="b", target="c"), Edge(source="a", target="c"))
+TIED = (TiedParameters(layers=("a", "c"), parameter_bytes=4),)
+
+
+@pytest.mark.parametrize(
+    ("devices", "fields", "pointer"),
+    [
+        (cluster(2, Link(mode="blocking")), {}, "/cluster/links/within_host/mode"),
+        (cluster(2, Link(mode="streaming")), {}, "/cluster/links/within_host/mode"),
+        (cluster(2, host_nic=Link()), {}, "/cluster/host_nic"),
+        (cluster(2, skip_tensors="direct"), {"edges": SKIPPING}, "/cluster/skip_tensors"),
+        (cluster(2), {"tied_parameters": TIED}, "/profile/tied_parameters"),
+    ],
+)
+def test_what_the_bounds_do_not_cover_is_not_searched(devices: Cluster, fields: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        validate(request([layer(name) for name in "abc"], devices, 2, **fields))
+    assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [("unsupported", pointer)]
 
 
 def test_infeasible_names_the_smallest_device_and_the_baseline_the_one_that_overflows() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from bapipe.cost.transfer import link_between, transfer_s
-from bapipe.problem import Cluster, Device, Link
+from bapipe.cost.transfer import Channel, channel
+from bapipe.problem import Cluster, Device
 
 
 @dataclass(frozen=True)
@@ -17,26 +17,31 @@ class GradientBucket:
     last_layer: int
 
 
-def ring_links(cluster: Cluster, devices: Sequence[Device]) -> tuple[Link, ...]:
-    """The links of the ring that takes the devices in their order and closes; none for a single device."""
+def ring_channels(cluster: Cluster, devices: Sequence[Device]) -> tuple[Channel, ...]:
+    """The ring that takes the devices in their order and closes; empty for a single device."""
     if len(devices) < 2:
         return ()
     following = [*devices[1:], devices[0]]
-    return tuple(link_between(cluster, source, target) for source, target in zip(devices, following, strict=True))
+    return tuple(channel(cluster, source, target) for source, target in zip(devices, following, strict=True))
 
 
-def ring_all_reduce_s(links: Sequence[Link], size_bytes: float) -> float:
-    """Seconds to sum `size_bytes` over the r devices of a ring, each of which has a link to the next.
+def ring_all_reduce_s(channels: Sequence[Channel], size_bytes: float) -> float:
+    """Seconds to sum `size_bytes` over the r devices of a ring, each of which has a channel to the next.
 
     2(r-1) · max over links of (latency + bytes / (r · bandwidth)): in each of 2(r-1) rounds every device passes one of
     r equal parts on, and a round takes as long as its slowest link. On equal links that is
     2(r-1)/r · bytes / bandwidth + 2(r-1) · latency. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
-    clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
+    clusters of workstations", J. Parallel Distrib. Comput. 69 (2009). A card that hosts share passes the parts of a
+    round one after the other.
     """
-    if size_bytes == 0:
+    if size_bytes == 0 or not channels:
         return 0.0
-    replicas = len(links)
-    return 2 * (replicas - 1) * max((transfer_s(link, size_bytes / replicas) for link in links), default=0.0)
+    part = size_bytes / len(channels)
+    card_s: dict[Hashable, float] = {}
+    for hop in channels:
+        for card in hop.resources[1:]:
+            card_s[card] = card_s.get(card, 0.0) + hop.seconds(part)
+    return 2 * (len(channels) - 1) * max(*(hop.seconds(part) for hop in channels), *card_s.values())
 
 
 def ring_bytes(replicas: int, size_bytes: float) -> float:

@@ -36,6 +36,17 @@ def layer_seconds(request: PlanRequest, kind: DeviceKind, microbatch_size: int) 
     return LayerSeconds(tuple(forward for forward, _ in pairs), tuple(backward for _, backward in pairs))
 
 
+def layer_splits(
+    request: PlanRequest, kind: DeviceKind, microbatch_size: int
+) -> tuple[tuple[float, float] | None, ...]:
+    """(input gradient, weight gradient) seconds of every layer, as `layer_seconds`; None where they are not known.
+
+    Each is an operation with a launch of its own. A layer without times takes none.
+    """
+    measured_on = measured_kind(request)
+    return tuple(_split(request, layer, kind, measured_on, microbatch_size) for layer in request.profile.layers)
+
+
 def proportional_times(size: int) -> str:
     """The warning about times at a single micro-batch size; importers that know give it with the profile."""
     return f"times are of micro-batches of {size} only: at another size they are taken as proportional to it"
@@ -86,6 +97,24 @@ def _pair(
             [(time.microbatch_size, time.backward_s * f) for time, f in scaled], size, kind.launch_overhead_s
         ),
     )
+
+
+def _split(
+    request: PlanRequest, layer: Layer, kind: DeviceKind, measured_on: DeviceKind | None, size: int
+) -> tuple[float, float] | None:
+    times = usable_times(layer, kind.name, request.measured_on)
+    inputs: list[Point] = []
+    weights: list[Point] = []
+    for time in times:
+        if time.input_gradient_s is None or time.weight_gradient_s is None:
+            return None
+        factor = _factor(request, layer, time, kind, measured_on)
+        inputs.append((time.microbatch_size, time.input_gradient_s * factor))
+        weights.append((time.microbatch_size, time.weight_gradient_s * factor))
+    if not times:
+        return 0.0, 0.0
+    overhead_s = kind.launch_overhead_s
+    return at_microbatch(inputs, size, overhead_s), at_microbatch(weights, size, overhead_s)
 
 
 def _factor(

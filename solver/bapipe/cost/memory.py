@@ -16,7 +16,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bapipe.problem import Layer, PlanRequest
+from bapipe.problem import Layer, PlanRequest, TiedParameters
 
 A = TypeVar("A", float, NDArray[np.float64])
 """Bytes of one stage, or of many at once."""
@@ -41,7 +41,7 @@ def static_bytes(request: PlanRequest, layer: Layer) -> float:
     """Bytes that a layer holds for the whole step; in inference only its parameters."""
     if request.task == "inference":
         return float(layer.parameter_bytes)
-    gradients = layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
+    gradients = gradient_bytes(layer)
     parameters = layer.parameter_bytes / request.profile.bytes_per_parameter
     optimizer = parameters * request.optimizer_bytes_per_parameter
     return layer.parameter_bytes + gradients + layer.master_weight_bytes + optimizer
@@ -51,8 +51,25 @@ def optimizer_traffic_bytes(request: PlanRequest, layer: Layer) -> float:
     """Bytes that an optimizer step moves: state and weights are read and written, gradients read."""
     if request.task == "inference":
         return 0.0
-    gradients = layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
-    return 2 * static_bytes(request, layer) - gradients
+    return 2 * static_bytes(request, layer) - gradient_bytes(layer)
+
+
+def gradient_bytes(layer: Layer) -> int:
+    """Bytes of a layer's own gradients."""
+    return layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
+
+
+def tied_static_bytes(request: PlanRequest, tied: TiedParameters) -> float:
+    """Bytes of one copy of tied parameters: themselves, and in training their gradients and optimizer state."""
+    if request.task == "inference":
+        return float(tied.parameter_bytes)
+    parameters = tied.parameter_bytes / request.profile.bytes_per_parameter
+    return 2 * tied.parameter_bytes + parameters * request.optimizer_bytes_per_parameter
+
+
+def tied_traffic_bytes(request: PlanRequest, tied: TiedParameters) -> float:
+    """Bytes that the optimizer step of one copy moves, as `optimizer_traffic_bytes`."""
+    return 2 * tied_static_bytes(request, tied) - tied.parameter_bytes
 
 
 def stash_bytes_per_sample(request: PlanRequest, layer: Layer) -> float:
@@ -61,6 +78,16 @@ def stash_bytes_per_sample(request: PlanRequest, layer: Layer) -> float:
         return 0.0
     stash = layer.stash_bytes_per_sample
     return layer.output_bytes_per_sample if stash is None else stash
+
+
+def kept_bytes_per_sample(request: PlanRequest, layer: Layer, *, recomputed: bool) -> float:
+    """`stash_bytes_per_sample`, or what is left of it until a recomputed layer's forward is executed again.
+
+    Where `recompute_stash_bytes_per_sample` is not given, nothing is left: the input of the stage is in its buffer.
+    """
+    if not recomputed or request.task == "inference":
+        return stash_bytes_per_sample(request, layer)
+    return layer.recompute_stash_bytes_per_sample or 0.0
 
 
 def num_buffers(policy: Literal["all", "in_flight"], in_flight: int, num_microbatches: int) -> tuple[int, int]:

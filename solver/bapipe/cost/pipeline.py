@@ -6,17 +6,22 @@ same for a single one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_links
+from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
 from bapipe.cost.compute import LayerSeconds, layer_seconds
-from bapipe.cost.memory import StageMemory, optimizer_traffic_bytes, stash_bytes_per_sample, static_bytes
-from bapipe.cost.transfer import link_between, transfer_s
-from bapipe.errors import Fault, InvalidInputError
+from bapipe.cost.memory import (
+    StageMemory,
+    gradient_bytes,
+    optimizer_traffic_bytes,
+    stash_bytes_per_sample,
+    static_bytes,
+)
+from bapipe.cost.transfer import channel
 from bapipe.graph import graph_of
-from bapipe.problem import Cluster, Communication, Device, DeviceKind, Layer, PlanRequest
+from bapipe.problem import Cluster, Communication, Device, DeviceKind, PlanRequest
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class BucketCost:
 class ReplicaCost:
     """A stage on one of its devices, at the device's speed.
 
-    `bucket_ready_s` says for each bucket of the stage how long after the start of the last backward it is complete.
+    `bucket_ready_s` says for each bucket of the stage how long after the start of the last backward it is complete;
+    `recompute_s` are the seconds of the recomputed layers' forwards, which `backward_s` does not hold.
     """
 
     device: str
@@ -39,11 +45,13 @@ class ReplicaCost:
     backward_s: float
     optimizer_s: float
     bucket_ready_s: tuple[float, ...]
+    recompute_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """One stage for one micro-batch. `forward_s` and `backward_s` are those of its slowest replica.
+    """One stage for one micro-batch. `forward_s` and `backward_s`, recomputation included, are those of its slowest
+    replica.
 
     `buckets`, in the order of their reduction, are empty on a stage that has one device, and in inference.
     """
@@ -81,19 +89,22 @@ class PipelineCost:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The ids of all devices, stage by stage."""
-        return tuple(device for stage in self.stages for device in stage.devices)
+        """The ids of all devices, stage by stage; each once, where its first stage is."""
+        return tuple(dict.fromkeys(device for stage in self.stages for device in stage.devices))
 
 
 def pipeline_cost(
-    request: PlanRequest, stages: Sequence[Sequence[str]], devices: Sequence[Sequence[str]], microbatch_size: int
+    request: PlanRequest,
+    stages: Sequence[Sequence[str]],
+    devices: Sequence[Sequence[str]],
+    microbatch_size: int,
+    recomputed: Sequence[Collection[str]] = (),
 ) -> PipelineCost:
     """The cost of the partition `stages` (layer ids) on `devices` (device ids), a sequence for each stage.
 
-    Raises:
-        InvalidInputError: `unsupported` when a stage of several has more than one device.
+    `recomputed`: of each stage, the layers whose forward is executed again before their backward.
     """
-    return CostTable(request, microbatch_size).pipeline(stages, devices)
+    return CostTable(request, microbatch_size).pipeline(stages, devices, recomputed)
 
 
 def stage_loads_s(cost: PipelineCost, communication: Communication) -> tuple[float, ...]:
@@ -147,23 +158,25 @@ class CostTable:
         self._static = [static_bytes(request, layer) for layer in layers]
         self._stash = [stash_bytes_per_sample(request, layer) * microbatch_size for layer in layers]
         self._workspace = [float(layer.workspace_bytes) for layer in layers]
-        self._gradients = [float(_gradient_bytes(layer)) for layer in layers]
+        self._gradients = [float(gradient_bytes(layer)) for layer in layers]
         self._touched = [optimizer_traffic_bytes(request, layer) for layer in layers]
 
-    def pipeline(self, stages: Sequence[Sequence[str]], devices: Sequence[Sequence[str]]) -> PipelineCost:
+    def pipeline(
+        self,
+        stages: Sequence[Sequence[str]],
+        devices: Sequence[Sequence[str]],
+        recomputed: Sequence[Collection[str]] = (),
+    ) -> PipelineCost:
         """The cost of the partition `stages` (layer ids) on `devices` (device ids), a sequence for each stage.
 
-        Raises:
-            InvalidInputError: `unsupported` when a stage of several has more than one device.
+        `recomputed`: of each stage, the layers whose forward is executed again before their backward.
         """
-        _refuse_replicas_in_a_pipeline(devices)
+        again = [{self._position[layer] for layer in layers} for layers in recomputed or [()] * len(stages)]
         positions = [sorted(self._position[layer] for layer in stage) for stage in stages]
         crossing = self._boundary_bytes(positions)
-        boundaries = tuple(
-            self._boundary(crossing[s], devices[s][0], devices[s + 1][0]) for s in range(len(stages) - 1)
-        )
+        boundaries = tuple(self._boundary(crossing[s], devices[s], devices[s + 1]) for s in range(len(stages) - 1))
         cuts = [0.0, *crossing, 0.0]
-        costs = tuple(self._stage(mine, devices[s], cuts[s], cuts[s + 1]) for s, mine in enumerate(positions))
+        costs = tuple(self._stage(mine, devices[s], cuts[s], cuts[s + 1], again[s]) for s, mine in enumerate(positions))
         return PipelineCost(costs, boundaries, self._training)
 
     def _boundary_bytes(self, positions: list[list[int]]) -> list[float]:
@@ -177,12 +190,17 @@ class CostTable:
                 crossing[cut] += size
         return crossing
 
-    def _boundary(self, size_bytes: float, source: str, target: str) -> BoundaryCost:
-        link = link_between(self._cluster, self._devices[source], self._devices[target])
-        seconds = transfer_s(link, size_bytes)
-        return BoundaryCost(source, target, size_bytes, seconds, seconds if self._training else 0.0)
+    def _boundary(self, size_bytes: float, sources: Sequence[str], targets: Sequence[str]) -> BoundaryCost:
+        """The slowest of the links between the devices of two stages; what stays on a device takes no time."""
+        pairs = [(self._devices[a], self._devices[b]) for a in sources for b in targets]
+        channels = [channel(self._cluster, source, target) for source, target in pairs if source != target]
+        seconds = max((each.seconds(size_bytes) for each in channels), default=0.0)
+        back_s = seconds if self._training else 0.0
+        return BoundaryCost(sources[0], targets[0], size_bytes, seconds, back_s)
 
-    def _stage(self, mine: list[int], devices: Sequence[str], in_bytes: float, out_bytes: float) -> StageCost:
+    def _stage(
+        self, mine: list[int], devices: Sequence[str], in_bytes: float, out_bytes: float, again: set[int]
+    ) -> StageCost:
         memory = StageMemory(
             sum(self._static[p] for p in mine),
             sum(self._stash[p] for p in mine),
@@ -194,19 +212,24 @@ class CostTable:
         gradients = [self._gradients[p] for p in mine]
         filled = gradient_buckets(gradients, self._bucket_bytes) if reduced else ()
         last_layers = [bucket.last_layer for bucket in filled]
-        replicas = self._replicas(mine, [self._devices[device] for device in devices], last_layers)
-        links = ring_links(self._cluster, [self._devices[device] for device in devices])
-        buckets = tuple(BucketCost(bucket.size_bytes, ring_all_reduce_s(links, bucket.size_bytes)) for bucket in filled)
-        slowest = max(replica.forward_s for replica in replicas), max(replica.backward_s for replica in replicas)
-        return StageCost(*slowest, memory, replicas, buckets)
+        replicas = self._replicas(mine, [self._devices[device] for device in devices], last_layers, again)
+        channels = ring_channels(self._cluster, [self._devices[device] for device in devices])
+        buckets = tuple(
+            BucketCost(bucket.size_bytes, ring_all_reduce_s(channels, bucket.size_bytes)) for bucket in filled
+        )
+        forward_s = max(replica.forward_s for replica in replicas)
+        backward_s = max(replica.backward_s + replica.recompute_s for replica in replicas)
+        return StageCost(forward_s, backward_s, memory, replicas, buckets)
 
-    def _replicas(self, mine: list[int], devices: list[Device], last_layers: list[int]) -> tuple[ReplicaCost, ...]:
+    def _replicas(
+        self, mine: list[int], devices: list[Device], last_layers: list[int], again: set[int]
+    ) -> tuple[ReplicaCost, ...]:
         """One for each of `devices`; those of one kind and speed are priced once."""
         priced = {(device.kind, device.speed): device for device in devices}
-        costs = {key: self._replica(mine, device, last_layers) for key, device in priced.items()}
+        costs = {key: self._replica(mine, device, last_layers, again) for key, device in priced.items()}
         return tuple(replace(costs[device.kind, device.speed], device=device.id) for device in devices)
 
-    def _replica(self, mine: list[int], device: Device, last_layers: list[int]) -> ReplicaCost:
+    def _replica(self, mine: list[int], device: Device, last_layers: list[int], again: set[int]) -> ReplicaCost:
         kind = self._kinds[device.kind]
         seconds = self._seconds_on(kind)
         forward_s = sum(seconds.forward_s[self._order[p]] for p in mine) / device.speed
@@ -215,7 +238,8 @@ class CostTable:
         backwards = [seconds.backward_s[self._order[p]] / device.speed for p in reversed(mine)]
         ended = list(accumulate(backwards))
         ready = tuple(ended[len(mine) - 1 - layer] for layer in last_layers)
-        return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready)
+        recompute_s = sum(seconds.forward_s[self._order[p]] for p in mine if p in again) / device.speed
+        return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready, recompute_s)
 
     def _optimizer_s(self, mine: list[int], kind: DeviceKind) -> float:
         bandwidth = kind.memory_bandwidth_bytes_per_s
@@ -227,23 +251,3 @@ class CostTable:
             known = layer_seconds(self._request, kind, self._microbatch_size)
             self._seconds[kind.name] = known
         return known
-
-
-def _gradient_bytes(layer: Layer) -> int:
-    return layer.parameter_bytes if layer.gradient_bytes is None else layer.gradient_bytes
-
-
-def _refuse_replicas_in_a_pipeline(devices: Sequence[Sequence[str]]) -> None:
-    counts = [len(ids) for ids in devices]
-    faults = [
-        Fault(
-            "unsupported",
-            f"stage {s} of {len(counts)} has {count} devices; replicate a single stage only, "
-            "or give every stage one device",
-            f"/stages/{s}/devices",
-        )
-        for s, count in enumerate(counts)
-        if count > 1 and len(counts) > 1
-    ]
-    if faults:
-        raise InvalidInputError(faults)

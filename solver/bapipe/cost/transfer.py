@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
+
 from bapipe.problem import Cluster, Device, Link
+
+
+@dataclass(frozen=True)
+class Channel:
+    """The way from one device to another: its link, and the cards of both hosts where hosts share one (`nic`).
+
+    `resources` are what a transfer keeps busy: the link in this direction, and each card as a whole.
+    """
+
+    link: Link
+    nic: Link | None
+    resources: tuple[Hashable, ...]
+
+    def seconds(self, size_bytes: float) -> float:
+        """A transfer takes as long as the slower of link and card."""
+        linked_s = transfer_s(self.link, size_bytes)
+        return linked_s if self.nic is None else max(linked_s, transfer_s(self.nic, size_bytes))
+
+
+def channel(cluster: Cluster, source: Device, target: Device) -> Channel:
+    """How `source` sends to `target`; cards carry only what leaves a host."""
+    link, direction = link_between(cluster, source, target), ("link", source.id, target.id)
+    hosts = (source.rack, source.host), (target.rack, target.host)
+    if cluster.host_nic is None or hosts[0] == hosts[1]:
+        return Channel(link, None, (direction,))
+    return Channel(link, cluster.host_nic, (direction, ("card", *hosts[0]), ("card", *hosts[1])))
 
 
 def transfer_s(link: Link, size_bytes: float) -> float:

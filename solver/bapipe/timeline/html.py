@@ -20,7 +20,7 @@ from bapipe.wording import arrangement_text
 if TYPE_CHECKING:
     from bapipe.simulator import Simulation
 
-COLOURS = {"F": "F", "B": "B", "A": "A", "O": "O", "XF": "X", "XB": "Y"}
+COLOURS = {"F": "F", "B": "B", "I": "B", "W": "Y", "R": "F", "A": "A", "O": "O", "XF": "X", "XB": "Y"}
 """The page's colour of each kind of span."""
 
 HATCHED = ("XF", "XB")

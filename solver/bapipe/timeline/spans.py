@@ -24,6 +24,9 @@ class Kind:
 KINDS = {
     "F": Kind("forward", "F", "-"),
     "B": Kind("backward", "B", "="),
+    "I": Kind("input gradient", "I", "="),
+    "W": Kind("weight gradient", "W", "~"),
+    "R": Kind("forward again", "R", "-"),
     "A": Kind("all-reduce of gradients", "A", "+"),
     "O": Kind("optimizer step", "O", "*"),
     "XF": Kind("send activation", "x", "x"),

@@ -1,8 +1,7 @@
 import pytest
 
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, pipeline_cost, stage_loads_s
-from bapipe.errors import InvalidInputError
-from bapipe.problem import Cluster, Device, DeviceKind, Edge, Layer, LayerTime, Link, PlanRequest
+from bapipe.problem import Cluster, Device, DeviceKind, Edge, Layer, LayerTime, Link, Links, PairLink, PlanRequest
 from judges.instances import cluster, even_request, layer, request
 
 LINK = Link(bandwidth_bytes_per_s=4.0, latency_s=0.5)
@@ -100,10 +99,15 @@ def test_a_table_costs_many_partitions_alike():
         assert table.pipeline(stages, [["d0"], ["d1"]]) == pipeline_cost(asked, stages, [["d0"], ["d1"]], 2)
 
 
-def test_replicas_in_a_pipeline_are_refused_with_their_place():
-    with pytest.raises(InvalidInputError) as error:
-        pipeline_cost(even_request(3, 2), [["l0"], ["l1", "l2"]], [["d0"], ["d1", "d2"]], 1)
-    assert [(fault.code, fault.pointer) for fault in error.value.faults] == [("unsupported", "/stages/1/devices")]
+def test_between_replicated_stages_the_slowest_link_counts():
+    links = Links(
+        within_host=Link(bandwidth_bytes_per_s=8.0),
+        pairs=(PairLink(devices=("d0", "d2"), link=Link(bandwidth_bytes_per_s=2.0)),),
+    )
+    layers = [layer("a", output_bytes_per_sample=8.0), layer("b")]
+    asked = request(layers, cluster(3).model_copy(update={"links": links}), 2)
+    cost = pipeline_cost(asked, [["a"], ["b"]], [["d0"], ["d1", "d2"]], 1)
+    assert cost.boundaries[0].forward_s == 4.0
 
 
 def test_a_device_has_its_own_memory_before_that_of_its_kind():

@@ -70,16 +70,19 @@ def make_plan(
         "orders": placed_orders(name, placed, ids, num_microbatches, training=training),
         **schedule,
     }
-    return _filled(_bare_plan(asked, stages, placed, Schedule(**fields)))
+    return filled(bare_plan(asked, stages, placed, Schedule(**fields)))
 
 
-def _bare_plan(asked: PlanRequest, stages: Any, placed: Any, schedule: Schedule) -> Plan:
+def bare_plan(asked: PlanRequest, stages: Any, placed: Any, schedule: Schedule, recomputed: Any = None) -> Plan:
+    """A plan whose figures are yet to be filled in."""
+    again = recomputed or [()] * len(stages)
     nothing = {"forward_s": 0.0, "backward_s": 0.0, "load_s": 0.0, "peak_memory_bytes": 0.0, "memory_limit_bytes": None}
     return Plan(
         status="feasible",
         request=asked,
         stages=tuple(
-            Stage(index=s, layers=tuple(mine), devices=tuple(placed[s]), **nothing) for s, mine in enumerate(stages)
+            Stage(index=s, layers=tuple(mine), devices=tuple(placed[s]), recomputed_layers=tuple(again[s]), **nothing)
+            for s, mine in enumerate(stages)
         ),
         schedule=schedule,
         prediction=Prediction(
@@ -91,7 +94,9 @@ def _bare_plan(asked: PlanRequest, stages: Any, placed: Any, schedule: Schedule)
     )
 
 
-def _filled(plan: Plan) -> Plan:
+def filled(plan: Plan) -> Plan:
+    """The plan with the simulator's own figures."""
+    devices = {device.id: device for device in plan.request.cluster.devices}
     simulation = simulate(plan)
     loads = stage_loads_s(simulation.cost, plan.request.communication)
     peaks = dict(zip(simulation.devices, simulation.peak_memory_bytes, strict=True))
@@ -102,7 +107,14 @@ def _filled(plan: Plan) -> Plan:
                 "backward_s": simulation.cost.stages[s].backward_s,
                 "load_s": loads[s],
                 "peak_memory_bytes": max(peaks[device] for device in stage.devices),
-                "memory_limit_bytes": memory_limit_bytes(plan.request.cluster, plan.request.cluster.devices[s]),
+                "memory_limit_bytes": min(
+                    (
+                        limit
+                        for device in stage.devices
+                        if (limit := memory_limit_bytes(plan.request.cluster, devices[device])) is not None
+                    ),
+                    default=None,
+                ),
             }
         )
         for s, stage in enumerate(plan.stages)

@@ -1,0 +1,172 @@
+"""Plans that are replayed event by event: what becomes of their steps, and what devices and links are used for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bapipe.cost.collectives import ring_bytes
+from bapipe.cost.memory import (
+    kept_bytes_per_sample,
+    stash_bytes_per_sample,
+    static_bytes,
+    tied_static_bytes,
+)
+from bapipe.cost.pipeline import PipelineCost, pipeline_cost
+from bapipe.errors import Fault, InvalidInputError
+from bapipe.events import Job, Replayed, replay_events
+from bapipe.lowering import Operation
+from bapipe.occupancy import Held, peak_of_device
+from bapipe.orders import order_numbers, read_orders
+from bapipe.period import period_of_job_s
+from bapipe.plan import Plan, Schedule
+from bapipe.replay import Reduction
+from bapipe.simulation import LinkUse, Operations, Simulation, Transfers
+from bapipe.workload import Workload
+
+
+def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
+    """Replays one step of a plan whose structure is sound.
+
+    Raises:
+        InvalidInputError: every fault of the orders; `missing_split`, `deadlock`.
+    """
+    orders, faults = read_orders(plan, schedule)
+    if faults:
+        raise InvalidInputError(faults)
+    cost = pipeline_cost(
+        plan.request,
+        [stage.layers for stage in plan.stages],
+        [stage.devices for stage in plan.stages],
+        schedule.microbatch_size,
+        [stage.recomputed_layers for stage in plan.stages],
+    )
+    numbers = order_numbers(plan)
+    work = Workload(plan, schedule, cost.devices, orders)
+    faults = list(_split_faults(work, numbers))
+    if faults:
+        raise InvalidInputError(faults)
+    job = work.job()
+    return _simulation(work, cost, job, replay_events(job, None, numbers))
+
+
+def _split_faults(work: Workload, numbers: Sequence[int]) -> Iterator[Fault]:
+    """The first operation of each order whose kind has no time."""
+    for d, order in enumerate(work.orders):
+        for place, operation in enumerate(order):
+            if operation.kind not in work.shares[operation.stage, d].seconds:
+                detail = (
+                    f"{operation}: a layer of stage {operation.stage} has no input_gradient_s and weight_gradient_s; "
+                    "give both, or use B"
+                )
+                yield Fault("missing_split", detail, f"/schedule/orders/{numbers[d]}/{place}")
+                break
+
+
+def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed) -> Simulation:
+    compute_s = [sum(seconds.values()) for seconds in job.seconds]
+    busy_s = tuple(compute + update for compute, update in zip(compute_s, job.optimizer_s, strict=True))
+    step_time_s = max(replayed.optimizer_end_s)
+    available_s = len(busy_s) * step_time_s
+    return Simulation(
+        devices=cost.devices,
+        cost=cost,
+        step_time_s=step_time_s,
+        period_s=period_of_job_s(job, replayed, training=work.training),
+        operations=_operations(work.orders, job, replayed),
+        transfers=_transfers(job, replayed),
+        reductions=tuple(
+            Reduction(bucket.stage, bucket.size_bytes, start_s, start_s + bucket.price.seconds)
+            for bucket, start_s in zip(job.buckets, replayed.reduced_s, strict=True)
+        ),
+        optimizer_start_s=replayed.optimizer_start_s,
+        optimizer_end_s=replayed.optimizer_end_s,
+        busy_s=busy_s,
+        span_bubble_s=tuple(_span_bubble_s(job, replayed, d, order) for d, order in enumerate(work.orders)),
+        bubble_fraction=min(1.0, max(0.0, 1 - sum(busy_s) / available_s)) if available_s else 0.0,
+        peak_memory_bytes=tuple(_peak_bytes(work, job, d) for d in range(len(work.devices))),
+        links=tuple(_link_uses(job, cost.devices)),
+    )
+
+
+def _operations(orders: Sequence[Sequence[Operation]], job: Job, replayed: Replayed) -> Operations:
+    rows = [(d, operation) for d, order in enumerate(orders) for operation in order]
+    starts_s = [replayed.starts_s[operation] for _, operation in rows]
+    return Operations(
+        device=tuple(d for d, _ in rows),
+        stage=tuple(operation.stage for _, operation in rows),
+        kind=tuple(operation.kind for _, operation in rows),
+        microbatch=tuple(operation.microbatch for _, operation in rows),
+        start_s=tuple(starts_s),
+        end_s=tuple(start + job.seconds[d][o] for start, (d, o) in zip(starts_s, rows, strict=True)),
+    )
+
+
+def _transfers(job: Job, replayed: Replayed) -> Transfers:
+    messages = job.lowered.messages
+    numbers = sorted(replayed.sent_s, key=lambda n: (messages[n].source, messages[n].target, replayed.sent_s[n]))
+    return Transfers(
+        source=tuple(messages[n].source for n in numbers),
+        target=tuple(messages[n].target for n in numbers),
+        kind=tuple("F" if messages[n].made_by.kind == "F" else "B" for n in numbers),
+        microbatch=tuple(messages[n].made_by.microbatch for n in numbers),
+        start_s=tuple(replayed.sent_s[n] for n in numbers),
+        end_s=tuple(replayed.sent_s[n] + job.prices[n].seconds for n in numbers),
+    )
+
+
+def _span_bubble_s(job: Job, replayed: Replayed, device: int, order: Sequence[Operation]) -> float:
+    if not order:
+        return 0.0
+    first, last = order[0], order[-1]
+    span_s = replayed.starts_s[last] + job.seconds[device][last] - replayed.starts_s[first]
+    return max(0.0, span_s - sum(job.seconds[device].values()))
+
+
+def _peak_bytes(work: Workload, job: Job, device: int) -> float:
+    request, size = work.plan.request, work.schedule.microbatch_size
+    stages = {stage: _held(work, job, device, stage, size) for stage in work.stages_on(device)}
+    layers = [layer for stage in stages for layer in work.layers[stage]]
+    static = sum(static_bytes(request, layer) for layer in layers)
+    static += sum(tied_static_bytes(request, tied) for tied in work.tied_on(device))
+    policy, training = request.cluster.receive_buffers, work.training
+    peak = peak_of_device(work.orders[device], stages, static, policy, training=training)
+    return work.kinds[work.placed[device].kind].reserved_bytes + peak
+
+
+def _held(work: Workload, job: Job, device: int, stage: int, size: int) -> Held:
+    """What a micro-batch of a stage keeps on a device; only what comes from or goes to another has a buffer."""
+    request, layers = work.plan.request, work.layers[stage]
+    again = set(work.plan.stages[stage].recomputed_layers)
+    received: dict[int, float] = {}
+    sent: dict[int, float] = {}
+    for message in job.lowered.messages:
+        if message.source != message.target and message.made_by.kind == "F":
+            if message.target == device and message.read_by.stage == stage:
+                received[message.made_by.stage] = message.size_bytes
+            if message.source == device and message.made_by.stage == stage:
+                sent[message.read_by.stage] = message.size_bytes
+    return Held(
+        stash_bytes=size * sum(stash_bytes_per_sample(request, layer) for layer in layers),
+        kept_bytes=size * sum(kept_bytes_per_sample(request, layer, recomputed=layer.id in again) for layer in layers),
+        input_bytes=sum(received.values()),
+        output_bytes=sum(sent.values()),
+        workspace_bytes=float(max(layer.workspace_bytes for layer in layers)),
+    )
+
+
+def _link_uses(job: Job, devices: Sequence[str]) -> Iterator[LinkUse]:
+    """Both directions of everything that joins devices: transfers, then rings."""
+    seconds: dict[tuple[int, int], float] = {}
+    sizes: dict[tuple[int, int], float] = {}
+    for message, price in zip(job.lowered.messages, job.prices, strict=True):
+        way = message.source, message.target
+        if way[0] != way[1]:
+            seconds[way] = seconds.get(way, 0.0) + price.seconds
+            sizes[way] = sizes.get(way, 0.0) + message.size_bytes
+    for bucket in job.buckets:
+        for way in zip(bucket.ring, (*bucket.ring[1:], bucket.ring[0]), strict=True):
+            seconds[way] = seconds.get(way, 0.0) + bucket.price.seconds
+            sizes[way] = sizes.get(way, 0.0) + ring_bytes(len(bucket.ring), bucket.size_bytes)
+    for source, target in sorted(seconds):
+        way = source, target
+        yield LinkUse(devices[source], devices[target], seconds[way], sizes[way])

@@ -1,0 +1,300 @@
+"""When every step of lowered orders starts: a replay event by event, for plans whose links or devices meet.
+
+An operation starts when its device is free, what it reads has arrived, and the operation of its stage and micro-batch
+before it has ended. Transfers are ready when their operation has ended, and two devices that stop for each other when
+both have come that far. Whoever is ready first is served first by every link direction and network card that it needs;
+at the same instant the order is (micro-batch, stage, kind). Gradients are reduced in buckets over the same links.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from bapipe.errors import Fault, InvalidInputError
+from bapipe.lowering import Exchange, Lowered, Message, Operation
+
+Resource = Hashable
+"""A direction of a link, or a network card: one transfer at a time."""
+
+
+class Price(NamedTuple):
+    """What something takes: seconds, and whatever it keeps busy meanwhile."""
+
+    seconds: float
+    resources: tuple[Resource, ...]
+
+
+class Part(NamedTuple):
+    """A device's part in a reduction: `operation` made its last gradient `after_s` after its start; None: the end of
+    the device's order."""
+
+    device: int
+    operation: Operation | None
+    after_s: float
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that the devices of a ring reduce together, once each has all its `parts`."""
+
+    stage: int
+    size_bytes: float
+    price: Price
+    ring: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Lowered orders and what everything takes. `seconds[d]` are those of the operations of order d, without the
+    exchanges between; `prices` follow the messages, `earlier` says which operation of its own device each awaits.
+    """
+
+    lowered: Lowered
+    seconds: tuple[dict[Operation, float], ...]
+    prices: tuple[Price, ...]
+    earlier: dict[Operation, Operation]
+    buckets: tuple[Bucket, ...]
+    optimizer_s: tuple[float, ...]
+    num_microbatches: int
+
+
+@dataclass(frozen=True)
+class Occupied:
+    """Until when devices, links and cards are taken by what came before."""
+
+    device_s: tuple[float, ...]
+    resource_s: dict[Resource, float]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Starts of operations (by operation), of transfers (NaN-free: those that take time, by number) and of buckets.
+
+    `compute_end_s` is when a device has finished its order, `optimizer_start_s` when its gradients are reduced, too.
+    """
+
+    starts_s: dict[Operation, float]
+    sent_s: dict[int, float]
+    reduced_s: tuple[float, ...]
+    compute_end_s: tuple[float, ...]
+    optimizer_start_s: tuple[float, ...]
+    optimizer_end_s: tuple[float, ...]
+    occupied: Occupied
+
+
+def replay_events(job: Job, before: Occupied | None = None, order_numbers: Sequence[int] | None = None) -> Replayed:
+    """Replays one step of `job`. `order_numbers` are the numbers of its orders in the plan, for pointers.
+
+    Raises:
+        InvalidInputError: `deadlock`, for each device that never reaches the end of its order, with the cycle.
+    """
+    state = _State(job, before)
+    state.run()
+    stuck = state.stuck(order_numbers or range(len(job.lowered.orders)))
+    if stuck:
+        raise InvalidInputError(stuck)
+    return state.replayed()
+
+
+@dataclass
+class _Meeting:
+    """Two devices on their way to an exchange."""
+
+    present: dict[int, float] = field(default_factory=dict)
+
+
+class _State:
+    """A job while it is replayed."""
+
+    def __init__(self, job: Job, before: Occupied | None) -> None:
+        orders = job.lowered.orders
+        self.job, self.orders, self.messages = job, orders, job.lowered.messages
+        self.free_s = list(before.device_s) if before else [0.0] * len(orders)
+        self.resource_s: dict[Resource, float] = defaultdict(float, before.resource_s if before else {})
+        self.places = [0] * len(orders)
+        self.starts_s: dict[Operation, float] = {}
+        self.ends_s: dict[Operation, float] = {}
+        self.arrivals_s: dict[int, float] = {}
+        self.sent_s: dict[int, float] = {}
+        self.meetings: dict[Exchange, _Meeting] = defaultdict(_Meeting)
+        self.parked = [False] * len(orders)
+        self.events: list[tuple[float, int, int, str, int, Exchange | int]] = []
+        self.ready_s: list[list[float]] = [[] for _ in job.buckets]
+        self.reduced_s = [0.0] * len(job.buckets)
+        self.awaited: dict[Operation | int, list[tuple[int, float]]] = defaultdict(list)
+        for number, bucket in enumerate(job.buckets):
+            for part in bucket.parts:
+                key = part.device if part.operation is None else part.operation
+                self.awaited[key].append((number, part.after_s))
+
+    def run(self) -> None:
+        """Serves whoever is ready, in the order of time, until nothing is."""
+        self.advance(range(len(self.orders)))
+        while self.events:
+            now_s, _, _, _, _, what = heappop(self.events)
+            if isinstance(what, Exchange):
+                self.advance(self.exchange(what, now_s))
+            elif what < 0:
+                self.reduced_s[-1 - what] = self.reserve(self.job.buckets[-1 - what].price, now_s)
+            else:
+                price = self.job.prices[what]
+                self.sent_s[what] = self.reserve(price, now_s)
+                self.arrivals_s[what] = self.sent_s[what] + price.seconds
+                self.advance([self.messages[what].target])
+
+    def reserve(self, price: Price, now_s: float) -> float:
+        """The start of something that is ready now, behind all that came before it."""
+        start_s = max(now_s, *(self.resource_s[resource] for resource in price.resources)) if price.resources else now_s
+        for resource in price.resources:
+            self.resource_s[resource] = start_s + price.seconds
+        return start_s
+
+    def exchange(self, step: Exchange, now_s: float) -> list[int]:
+        """Both devices go on once all messages of the exchange have passed; returns their numbers."""
+        end_s = now_s
+        for number in step.messages:
+            price = self.job.prices[number]
+            self.sent_s[number] = self.reserve(price, now_s)
+            self.arrivals_s[number] = self.sent_s[number] + price.seconds
+            end_s = max(end_s, self.arrivals_s[number])
+        pair = list(self.meetings[step].present)
+        for device in pair:
+            self.free_s[device] = end_s
+            self.places[device] += 1
+            self.parked[device] = False
+        return pair
+
+    def advance(self, devices: Sequence[int]) -> None:
+        """Lets devices, and those that they set going, run as far as is known."""
+        waiting = list(reversed(devices))
+        while waiting:
+            waiting += self.run_device(waiting.pop())
+
+    def run_device(self, device: int) -> list[int]:
+        """Executes steps until one has to wait; returns the devices for which something has arrived."""
+        woken: list[int] = []
+        order = self.orders[device]
+        while not self.parked[device] and self.places[device] < len(order):
+            step = order[self.places[device]]
+            if isinstance(step, Exchange):
+                self.meet(device, step)
+            elif not self.execute(device, step, woken):
+                break
+        if self.places[device] == len(order) and device in self.awaited:
+            self.complete(device, self.free_s[device])
+        return woken
+
+    def meet(self, device: int, step: Exchange) -> None:
+        present = self.meetings[step].present
+        present[device] = self.free_s[device]
+        self.parked[device] = True
+        if len(present) == 2:
+            first = min(step.messages, key=lambda number: self.messages[number].key)
+            heappush(self.events, (max(present.values()), *self.messages[first].key, first, step))
+
+    def execute(self, device: int, operation: Operation, woken: list[int]) -> bool:
+        """Starts an operation if all that it awaits is there."""
+        start_s = self.free_s[device]
+        before = self.job.earlier.get(operation)
+        if before is not None and before not in self.ends_s:
+            return False
+        for number in self.job.lowered.reads.get(operation, ()):
+            arrival_s = self.arrivals_s.get(number)
+            if arrival_s is None:
+                return False
+            start_s = max(start_s, arrival_s)
+        end_s = start_s + self.job.seconds[device][operation]
+        self.starts_s[operation], self.ends_s[operation] = start_s, end_s
+        self.free_s[device] = end_s
+        self.places[device] += 1
+        self.complete(operation, start_s)
+        self.send(operation, end_s, woken)
+        return True
+
+    def send(self, operation: Operation, end_s: float, woken: list[int]) -> None:
+        for number in self.job.lowered.sends.get(operation, ()):
+            message = self.messages[number]
+            if message.manner == "free":
+                self.arrivals_s[number] = end_s
+                woken.append(message.target)
+            else:
+                heappush(self.events, (end_s, *message.key, number, number))
+
+    def complete(self, key: Operation | int, time_s: float) -> None:
+        """Gradients that are complete with the operation, or the order, that starts or ends at `time_s`."""
+        for number, after_s in self.awaited.pop(key, ()):
+            ready_s = self.ready_s[number]
+            ready_s.append(time_s + after_s)
+            bucket = self.job.buckets[number]
+            if len(ready_s) == len(bucket.parts):
+                heappush(self.events, (max(ready_s), self.job.num_microbatches, bucket.stage, "G", number, -1 - number))
+
+    def replayed(self) -> Replayed:
+        """The finished step."""
+        done_s = list(self.free_s)
+        for bucket, start_s in zip(self.job.buckets, self.reduced_s, strict=True):
+            for device in bucket.ring:
+                done_s[device] = max(done_s[device], start_s + bucket.price.seconds)
+        ends_s = tuple(start + seconds for start, seconds in zip(done_s, self.job.optimizer_s, strict=True))
+        return Replayed(
+            self.starts_s,
+            self.sent_s,
+            tuple(self.reduced_s),
+            tuple(self.free_s),
+            tuple(done_s),
+            ends_s,
+            Occupied(ends_s, dict(self.resource_s)),
+        )
+
+    def stuck(self, order_numbers: Sequence[int]) -> list[Fault]:
+        """A fault for each device that waits forever, with the cycle that it waits for."""
+        waits = {d: self.wait(d) for d, order in enumerate(self.orders) if self.places[d] < len(order)}
+        return [
+            Fault("deadlock", self.wait_text(device, waits), f"/schedule/orders/{order_numbers[device]}/{place}")
+            for device in waits
+            for place in [self.operation_place(device)]
+        ]
+
+    def operation_place(self, device: int) -> int:
+        """The place in the compute order of the operation that never starts; of the last, if only a send is left."""
+        order, place = self.orders[device], self.places[device]
+        count = sum(isinstance(step, Operation) for step in order)
+        return min(sum(isinstance(step, Operation) for step in order[:place]), count - 1)
+
+    def wait(self, device: int) -> tuple[str, str, int]:
+        """What a stuck device is at, what it awaits, and the device that has to do that."""
+        step = self.orders[device][self.places[device]]
+        if isinstance(step, Exchange):
+            message = self.messages[step.messages[0]]
+            other = message.target if device == message.source else message.source
+            return _exchange_text(self.messages, step, device), f"device {other} to come to that", other
+        before = self.job.earlier.get(step)
+        if before is not None and before not in self.ends_s:
+            return str(step), str(before), device
+        missing = next(n for n in self.job.lowered.reads[step] if n not in self.arrivals_s)
+        return str(step), str(self.messages[missing].made_by), self.messages[missing].source
+
+    def wait_text(self, device: int, waits: dict[int, tuple[str, str, int]]) -> str:
+        what, awaited, _ = waits[device]
+        seen: list[int] = []
+        while device not in seen:
+            seen.append(device)
+            device = waits[device][2]
+        cycle = [waits[number][0] for number in [*seen[seen.index(device) :], device]]
+        return (
+            f"{what} waits forever for {awaited}, in the cycle {' -> '.join(cycle)}; "
+            "order what is awaited before what awaits it"
+        )
+
+
+def _exchange_text(messages: Sequence[Message], step: Exchange, device: int) -> str:
+    words = [
+        f"{'send' if messages[number].source == device else 'receive'} of {messages[number].made_by}"
+        for number in step.messages
+    ]
+    return " with ".join(words)

@@ -1,0 +1,165 @@
+"""A plan as a job to replay: its orders lowered, every operation, transfer and reduction priced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
+from bapipe.cost.memory import gradient_bytes, optimizer_traffic_bytes, tied_traffic_bytes
+from bapipe.cost.routes import routes_of
+from bapipe.cost.share import Share, ShareTable
+from bapipe.cost.transfer import Channel, channel
+from bapipe.events import Bucket, Job, Part, Price
+from bapipe.graph import graph_of
+from bapipe.lowering import Manner, Operation, earlier, lower
+from bapipe.plan import Plan, Schedule
+from bapipe.problem import Layer, TiedParameters
+from bapipe.structure import stage_by_layer
+
+MAKES_GRADIENTS = ("B", "W")
+
+
+@dataclass
+class Workload:
+    """A plan's orders, one for each of its devices in pipeline order, with the costs of its parts."""
+
+    plan: Plan
+    schedule: Schedule
+    devices: tuple[str, ...]
+    orders: Sequence[Sequence[Operation]]
+    _channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Reads the request's layers and devices once."""
+        request = self.plan.request
+        self.training = request.task == "training"
+        known = {device.id: device for device in request.cluster.devices}
+        self.placed = [known[device] for device in self.devices]
+        self.kinds = {kind.name: kind for kind in request.cluster.kinds}
+        self.layers = self._layers_in_order()
+        self.operations = {operation for order in self.orders for operation in order}
+        self.recomputed_apart = {operation.stage for operation in self.operations if operation.kind == "R"}
+        self.shares = self._shares()
+
+    def job(self) -> Job:
+        """The job to replay."""
+        request, size = self.plan.request, self.schedule.microbatch_size
+        routes = routes_of(request, stage_by_layer(self.plan), len(self.plan.stages), size)
+        lowered = lower(self.orders, routes, self.manner)
+        return Job(
+            lowered=lowered,
+            seconds=tuple(
+                {operation: self.shares[operation.stage, d].seconds[operation.kind] for operation in order}
+                for d, order in enumerate(self.orders)
+            ),
+            prices=tuple(
+                Price(0.0, ()) if message.manner == "free" else self._price(message.source, message.target, message[4])
+                for message in lowered.messages
+            ),
+            earlier={operation: before for operation in self.operations if (before := self._earlier(operation))},
+            buckets=tuple(self._buckets()) if self.training else (),
+            optimizer_s=tuple(self._optimizer_s(d) for d in range(len(self.devices))),
+            num_microbatches=self.schedule.num_microbatches,
+        )
+
+    def stages_on(self, device: int) -> list[int]:
+        """The stages of the device with this number."""
+        name = self.devices[device]
+        return [stage.index for stage in self.plan.stages if name in stage.devices]
+
+    def channel(self, source: int, target: int) -> Channel:
+        """How one device sends to another, by their numbers."""
+        if (source, target) not in self._channels:
+            cluster = self.plan.request.cluster
+            self._channels[source, target] = channel(cluster, self.placed[source], self.placed[target])
+        return self._channels[source, target]
+
+    def manner(self, source: int, target: int, size_bytes: float) -> Manner:
+        """How so many bytes meet the compute of both devices."""
+        way = self.channel(source, target)
+        if way.seconds(size_bytes) == 0.0:
+            return "free"
+        return way.link.exchange if way.link.mode == "blocking" else "overlapped"
+
+    def tied_on(self, device: int) -> list[TiedParameters]:
+        """The tied parameters of which a device holds a copy."""
+        mine = {layer.id for stage in self.stages_on(device) for layer in self.layers[stage]}
+        return [tied for tied in self.plan.request.profile.tied_parameters if mine & set(tied.layers)]
+
+    def _layers_in_order(self) -> list[list[Layer]]:
+        profile, stage_of = self.plan.request.profile, stage_by_layer(self.plan)
+        layers: list[list[Layer]] = [[] for _ in self.plan.stages]
+        for index in graph_of(profile).layers:
+            layer = profile.layers[index]
+            layers[stage_of[layer.id]].append(layer)
+        return layers
+
+    def _shares(self) -> dict[tuple[int, int], Share]:
+        table = ShareTable(self.plan.request, self.schedule.microbatch_size)
+        known: dict[tuple[int, str, float], Share] = {}
+        shares = {}
+        for d, device in enumerate(self.placed):
+            for stage in self.stages_on(d):
+                key = stage, device.kind, device.speed
+                if key not in known:
+                    again, inline = self.plan.stages[stage].recomputed_layers, stage not in self.recomputed_apart
+                    known[key] = table.share(self.layers[stage], device, set(again), inline=inline)
+                shares[stage, d] = known[key]
+        return shares
+
+    def _price(self, source: int, target: int, size_bytes: float) -> Price:
+        way = self.channel(source, target)
+        return Price(way.seconds(size_bytes), way.resources)
+
+    def _earlier(self, operation: Operation) -> Operation | None:
+        return earlier(operation, recomputed=operation.stage in self.recomputed_apart)
+
+    def _optimizer_s(self, device: int) -> float:
+        request, placed = self.plan.request, self.placed[device]
+        bandwidth = self.kinds[placed.kind].memory_bandwidth_bytes_per_s
+        if bandwidth is None or not self.training:
+            return 0.0
+        layers = [layer for stage in self.stages_on(device) for layer in self.layers[stage]]
+        moved = sum(optimizer_traffic_bytes(request, layer) for layer in layers)
+        return (moved + sum(tied_traffic_bytes(request, tied) for tied in self.tied_on(device))) / bandwidth
+
+    def _buckets(self) -> Iterator[Bucket]:
+        """The gradients of every replicated stage, from its last layer back, then those of tied parameters."""
+        limit = self.plan.request.gradient_bucket_bytes
+        numbers = {name: d for d, name in enumerate(self.devices)}
+        for stage in self.plan.stages:
+            ring = [numbers[name] for name in stage.devices]
+            layers = self.layers[stage.index]
+            if len(ring) > 1:
+                for bucket in gradient_buckets([float(gradient_bytes(layer)) for layer in layers], limit):
+                    last = [layers[bucket.last_layer].id]
+                    yield self._bucket(stage.index, bucket.size_bytes, ring, [(stage.index, d, last) for d in ring])
+        for tied in self.plan.request.profile.tied_parameters:
+            held = [
+                (stage.index, numbers[name], names)
+                for stage in self.plan.stages
+                if (names := [layer.id for layer in self.layers[stage.index] if layer.id in tied.layers])
+                for name in stage.devices
+            ]
+            ring = list(dict.fromkeys(d for _, d, _ in held))
+            if len(ring) > 1:
+                yield self._bucket(held[0][0], float(tied.parameter_bytes), ring, held)
+
+    def _bucket(self, stage: int, size_bytes: float, ring: list[int], held: list[tuple[int, int, list[str]]]) -> Bucket:
+        """Gradients that the devices of `ring` reduce; `held`: (stage, device, layers whose gradients they are)."""
+        channels = ring_channels(self.plan.request.cluster, [self.placed[d] for d in ring])
+        seconds = ring_all_reduce_s(channels, size_bytes)
+        resources = dict.fromkeys(resource for hop in channels for resource in hop.resources) if seconds else ()
+        stops = self.schedule.all_reduce == "blocking" or any(hop.link.mode == "blocking" for hop in channels)
+        parts = tuple(self._part(s, d, names, stops=stops) for s, d, names in held)
+        return Bucket(stage, size_bytes, Price(seconds, tuple(resources)), tuple(ring), parts)
+
+    def _part(self, stage: int, device: int, layers: list[str], *, stops: bool) -> Part:
+        """When a device has the gradients of some layers of a stage: with its last backward, or after its order."""
+        own = (o for o in reversed(self.orders[device]) if o.stage == stage and o.kind in MAKES_GRADIENTS)
+        last = None if stops else next(own, None)
+        if last is None:
+            return Part(device, None, 0.0)
+        complete_s = self.shares[stage, device].complete_s[last.kind]
+        return Part(device, last, max(complete_s[layer] for layer in layers))

@@ -1,0 +1,107 @@
+"""Published schedules given as orders: their closed forms, exactly, and what they keep in flight."""
+
+from __future__ import annotations
+
+import pytest
+
+from bapipe.occupancy import usage_of
+from bapipe.replay import replay
+from bapipe.schedules import operations
+from bapipe.simulator import simulate
+from judges.given_orders import Orders, interleaved, makespan_s, one_f_one_b, zero_bubble
+from judges.instances import bare_plan, cluster, equal_pipeline, layer, make_plan, request
+
+GRID = [(n, m) for n in range(1, 9) for m in range(1, 21)]
+
+
+def chunks_in_flight(orders: Orders, device: int) -> int:
+    """Most forwards of a device, of all its stages, without the end of their backward."""
+    live = most = 0
+    split = any(operation.kind == "W" for operation in orders[device])
+    for operation in orders[device]:
+        live += operation.kind == "F"
+        most = max(most, live)
+        live -= operation.kind == ("W" if split else "B")
+    return most
+
+
+def test_events_and_the_sweep_find_the_same_times():
+    for n, m in GRID:
+        for send_s in (0.0, 0.5, 1.5):
+            swept = replay(equal_pipeline(n, 1.0, 2.0, send_s), operations("1f1b", n, m), m).step_time_s
+            manner = "overlapped" if send_s else "free"
+            assert makespan_s(one_f_one_b(n, m), {"F": 1.0, "B": 2.0}, send_s, manner) == swept
+
+
+@pytest.mark.parametrize(("forward_s", "backward_s"), [(1.0, 2.0), (2.0, 2.0), (3.0, 1.5)])
+@pytest.mark.parametrize("v", [1, 2, 3])
+def test_interleaved_1f1b(forward_s, backward_s, v):
+    for n, m in GRID:
+        if m % n or m == n:
+            continue
+        orders = interleaved(n, m, v)
+        expected = (m * v + n - 1) * (forward_s + backward_s)
+        assert makespan_s(orders, {"F": forward_s, "B": backward_s}, stages=n * v) == expected
+        if v > 1:
+            in_flight = [chunks_in_flight(orders, d) for d in range(n)]
+            assert in_flight == [min(m * v, 2 * (n - d - 1) + (v - 1) * n + 1) for d in range(n)]
+
+
+@pytest.mark.parametrize(("f", "i", "w"), [(1.0, 1.0, 1.0), (1.0, 1.0, 0.5), (1.0, 1.25, 0.75), (2.0, 1.5, 1.0)])
+def test_zb_h1(f, i, w):
+    for n, m in GRID:
+        if m < 2 * n - 1:
+            continue
+        orders = zero_bubble(n, m, 1)
+        assert makespan_s(orders, {"F": f, "I": i, "W": w}) == m * (f + i + w) + (n - 1) * (f + i - w)
+        assert [usage_of(order, training=True).in_flight for order in orders] == [n] * n
+
+
+@pytest.mark.parametrize(("f", "i", "w"), [(1.0, 1.0, 1.0), (1.0, 1.0, 0.5), (1.0, 1.25, 0.75)])
+def test_zb_h2(f, i, w):
+    for n, m in GRID:
+        if m < 2 * n - 1:
+            continue
+        orders = zero_bubble(n, m, 2)
+        expected = m * (f + i + w) + (n - 1) * max(f, f + i - 2 * w)
+        assert makespan_s(orders, {"F": f, "I": i, "W": w}) == expected
+        assert [usage_of(order, training=True).in_flight for order in orders] == [2 * n - 1] * n
+
+
+def given(asked, stages, placed, orders, m, recomputed=None):
+    """A plan of given orders, micro-batches of one sample."""
+    plan = make_plan(asked, [[item.id for item in asked.profile.layers]], "gpipe", m)
+    named = tuple(tuple(map(str, order)) for order in orders)
+    schedule = plan.schedule.model_copy(update={"name": "custom", "orders": named})
+    return bare_plan(asked, stages, placed, schedule, recomputed)
+
+
+def test_recomputation_is_work_and_frees_the_stash():
+    layers = [layer(f"l{k}", 1.0, 2.0, stash_bytes_per_sample=100.0) for k in range(4)]
+    asked = request(layers, 4, 8)
+    stages, placed = [[f"l{k}"] for k in range(4)], [[f"d{k}"] for k in range(4)]
+    again = [(f"l{k}",) for k in range(4)]
+    simulation = simulate(given(asked, stages, placed, one_f_one_b(4, 8), 8, again))
+    assert simulation.step_time_s == 11 * (1.0 + 1.0 + 2.0)
+    assert simulation.peak_memory_bytes == (100.0,) * 4
+    assert simulation.cost.stages[0].backward_s == 3.0
+
+
+def test_a_recomputation_of_its_own_need_not_await_the_gradient():
+    layers = [layer("a", 1.0, 1.0), layer("b", 1.0, 1.0)]
+    asked = request(layers, 2, 1)
+    orders = (("0F0", "0R0", "0B0"), ("1F0", "1B0"))
+    apart = simulate(given(asked, [["a"], ["b"]], [["d0"], ["d1"]], orders, 1, [("a",), ()]))
+    assert apart.step_time_s == 4.0
+    orders = (("0F0", "0B0"), ("1F0", "1B0"))
+    inside = simulate(given(asked, [["a"], ["b"]], [["d0"], ["d1"]], orders, 1, [("a",), ()]))
+    assert inside.step_time_s == 5.0
+
+
+def test_replicas_of_a_stage_take_microbatches_in_turn_and_reduce_over_their_links():
+    layers = [layer("a", 1.0, 1.0, parameter_bytes=8), layer("b", 1.0, 1.0)]
+    asked = request(layers, cluster(3).model_copy(update={}), 2)
+    orders = (("0F0", "0B0"), ("0F1", "0B1"), ("1F0", "1B0", "1F1", "1B1"))
+    simulation = simulate(given(asked, [["a"], ["b"]], [["d0", "d1"], ["d2"]], orders, 2))
+    assert simulation.step_time_s == 1.0 + 4.0 + 1.0
+    assert [reduction.stage for reduction in simulation.reductions] == [0]
