@@ -17,7 +17,12 @@ from bapipe.quantities import bytes_text, rate_text, seconds_text
 from bapipe_cli.output import console, table
 from bapipe_cli.render import print_notes
 
-UNITS: dict[str, Callable[[float], str]] = {"_bytes": bytes_text, "_per_s": rate_text, "_s": seconds_text}
+UNITS: dict[str, Callable[[float], str]] = {
+    "_bytes": bytes_text,
+    "_per_s": rate_text,
+    "_s": seconds_text,
+    "_hz": lambda hertz: f"{hertz / 1e6:g} MHz",
+}
 """How a figure is read, by the end of its name; the first that fits."""
 
 
@@ -70,7 +75,10 @@ def _print(name: str, preset: BaseModel, out: Console) -> None:
 def _figures(name: str, figures: dict[str, Any]) -> Table:
     made = table(name, ["figure", "value"], text_columns=2)
     for figure, value in figures.items():
-        if value is not None and value != {}:
+        if figure == "fpga" and value is not None:
+            for own, its in value.items():
+                made.add_row(f"fpga.{own}", _value_text(own, its))
+        elif value is not None and value != {}:
             made.add_row(figure, _value_text(figure, value))
     return made
 

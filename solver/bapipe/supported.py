@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from bapipe.candidates import MAX_OPERATIONS, candidates, left_out, microbatch_sizes
-from bapipe.cost.compute import REFERENCE, proportional_times, usable_times
+from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, usable_times
 from bapipe.cost.pipeline import memory_limit_bytes
+from bapipe.cost.roofline import missing_figures
 from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
@@ -128,6 +129,15 @@ def _time_warnings(request: PlanRequest) -> Iterator[str]:
             yield f"there are no times for {name}: those of kind {REFERENCE} are taken unchanged"
         elif request.measured_on != name:
             yield f"times measured on {request.measured_on} are scaled to {name} by roofline"
+            yield from _unscaled_warnings(request, name)
+
+
+def _unscaled_warnings(request: PlanRequest, name: str) -> Iterator[str]:
+    """What a roofline needs and a kind does not say."""
+    own = next(kind for kind in request.cluster.kinds if kind.name == name)
+    for kind in filter(None, (measured_kind(request), own)):
+        for figure in missing_figures(kind, request.dtype):
+            yield f"{kind.name} has no {figure}: the times of layers that it bounds are taken unchanged"
 
 
 def _proportional_warnings(request: PlanRequest) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
 from bapipe.planner import plan, validate
+from bapipe.presets import cluster_from_spec
 from bapipe.problem import (
     Cluster,
     Device,
@@ -44,6 +45,10 @@ def hand_written(**fields: Any) -> PlanRequest:
         (hand_written(), "times are of micro-batches of 1 only"),
         (hand_written(edges=()), "2 layers are in no edge, 'a' first"),
         (hand_written(dtype="fp16"), "dtype fp16 changes no time"),
+        (
+            request([layer("a", **SIZED)], cluster_from_spec("2xVCU118:100Gb"), 4, measured_on="reference"),
+            "VCU118 has no peak_flops of fp32: the times of layers that it bounds are taken unchanged",
+        ),
         (request([layer("a", **SIZED), layer("b", **SIZED)], 3, 7), "6 or 9 would"),
         (request([layer("a"), layer("b")], 2, 4), "no layer has output bytes"),
         (request([layer("a"), layer("b")], 2, 4), "no layer has parameter bytes"),

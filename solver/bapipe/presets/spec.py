@@ -74,7 +74,8 @@ class Level:
 
 
 def cluster_from_spec(spec: str) -> Cluster:
-    """The cluster that `spec` describes; devices are `host0/gpu0`, `host0/gpu1`, … in pipeline order.
+    """The cluster that `spec` describes; devices are `host0/gpu0`, `host0/gpu1`, … in pipeline order, or
+    `host0/fpga0`, ….
 
     Raises:
         InvalidInputError: with every fault of the spec and the character at which each is.
@@ -269,7 +270,7 @@ def _cluster(spec: str, levels: list[Level]) -> Cluster:
     leaf = levels[-1]
     kinds = [kind for count, kind in leaf.devices for _ in range(count)]
     devices = [
-        Device(id=f"host{host}/gpu{place}", kind=kind, host=f"host{host}", rack=f"rack{host // hosts}")
+        Device(id=f"host{host}/{_noun(kind)}{place}", kind=kind, host=f"host{host}", rack=f"rack{host // hosts}")
         for host in range(racks * hosts)
         for place, kind in enumerate(kinds)
     ]
@@ -283,6 +284,10 @@ def _cluster(spec: str, levels: list[Level]) -> Cluster:
             between_racks=(levels[0].link or Link()) if len(levels) == MAX_LEVELS else None,
         ),
     )
+
+
+def _noun(kind: str) -> str:
+    return "gpu" if DEVICE_KINDS[kind].fpga is None else "fpga"
 
 
 def _fault(code: str, detail: str, part: Part) -> Fault:

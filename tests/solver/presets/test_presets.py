@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from bapipe.planner import plan
 from bapipe.presets import ALIASES, CLUSTER_SPECS, cluster_from_spec, clusters, device_kinds, links
 from bapipe.presets.links import staged_bandwidth
-from bapipe.problem import DeviceKind
+from bapipe.problem import DeviceKind, Layer, LayerTime, ModelProfile, PlanRequest
 
 FIGURES = ("memory_bytes", "reserved_bytes", "peak_flops", "memory_bandwidth_bytes_per_s", "launch_overhead_s")
+FPGAS = ("VCU118", "VCU129")
 
 
 @pytest.mark.parametrize("kind", device_kinds().values(), ids=lambda kind: kind.name)
@@ -27,9 +29,39 @@ def test_reference_is_without_limits() -> None:
     assert reference.memory_bandwidth_bytes_per_s is None
 
 
-def test_the_gpus_of_the_catalogue() -> None:
-    assert device_kinds().keys() == {"reference", "V100-16G", "A100-40G", "A100-80G", "H100"}
+def test_the_devices_of_the_catalogue() -> None:
+    assert device_kinds().keys() == {"reference", "V100-16G", "A100-40G", "A100-80G", "H100", *FPGAS}
     assert ALIASES["H100-80G"] == "H100"
+    assert [name for name, kind in device_kinds().items() if kind.fpga is not None] == list(FPGAS)
+
+
+@pytest.mark.parametrize("name", FPGAS)
+def test_an_fpga_is_limited_by_the_memory_beside_its_chip(name: str) -> None:
+    kind = device_kinds()[name]
+    assert kind.fpga is not None
+    assert kind.memory_bytes == kind.fpga.off_chip_bytes
+    assert kind.memory_bandwidth_bytes_per_s == kind.fpga.off_chip_bandwidth_bytes_per_s
+    assert kind.fpga.on_chip_bytes < kind.fpga.off_chip_bytes
+    assert {f"fpga.{figure}" for figure in type(kind.fpga).model_fields} <= kind.sources.keys()
+    assert kind.peak_flops["int8"] == kind.fpga.dsp_slices * kind.fpga.clock_hz * 3.5
+    assert "execution" in kind.sources
+
+
+def test_on_chip_memory_is_what_the_data_sheets_say_in_megabits() -> None:
+    """Block RAM and UltraRAM: 75.9 and 270 Mb on a VU9P, 94.5 and 360 Mb on a VU29P."""
+    sizes = [kind.fpga.on_chip_bytes * 8 / 2**20 for name in FPGAS if (kind := device_kinds()[name]).fpga]
+    assert sizes == pytest.approx([75.9 + 270, 94.5 + 360], abs=0.05)
+
+
+def test_fpgas_can_be_planned_for() -> None:
+    cluster = cluster_from_spec("1xVCU118+1xVCU118:100Gb")
+    assert [device.id for device in cluster.devices] == ["host0/fpga0", "host0/fpga1"]
+    time = LayerTime(device_kind="VCU118", microbatch_size=1, forward_s=1.0, backward_s=2.0)
+    layers = [Layer(id=name, times=(time,), output_bytes_per_sample=1e6, parameter_bytes=4) for name in "ab"]
+    profile = ModelProfile(name="two", layers=tuple(layers))
+    found = plan(PlanRequest(profile=profile, cluster=cluster, batch_size=4))
+    assert found.status == "optimal"
+    assert {stage.memory_limit_bytes for stage in found.stages} == {4 * 2**30}
 
 
 def test_every_link_has_a_source_and_a_latency() -> None:
