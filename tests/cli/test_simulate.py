@@ -124,3 +124,21 @@ def test_a_plan_is_no_profile_and_a_profile_no_cluster(plan: Document, profile: 
         "/profile: this is a BaPipe plan, not a model profile [wrong_document]",
         "/cluster: this is a BaPipe model profile, not a cluster [wrong_document]",
     ]
+
+
+def test_a_step_is_written_as_a_trace(plan: Document, write: Any, run: Any, tmp_path: Any) -> None:
+    trace = tmp_path / "trace.json"
+
+    result = run("simulate", write("plan.json", plan), "--trace", str(trace))
+
+    assert result.exit_code == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == ["d0", "d1"]
+    assert {event["ph"] for event in events} == {"M", "X", "s", "f", "C"}
+
+
+def test_a_trace_needs_a_folder(plan: Document, write: Any, run: Any, tmp_path: Any) -> None:
+    result = run("simulate", write("plan.json", plan), "--trace", str(tmp_path / "absent" / "trace.json"))
+
+    assert result.exit_code == 2
+    assert "there is no folder" in result.stderr

@@ -32,10 +32,18 @@ HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", help="Write the timeline to this file, as a page of its own.", show_default=False),
 ]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option("--trace", help="Write the step to this file, for Perfetto or chrome://tracing.", show_default=False),
+]
 
 
 def simulate(
-    plan: PlanArgument, width: WidthOption = None, html: HtmlOption = None, as_json: options.JsonOption = False
+    plan: PlanArgument,
+    width: WidthOption = None,
+    html: HtmlOption = None,
+    trace: TraceOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Replay a plan: its timeline, and what it predicts of step time, devices, links and memory.
 
@@ -43,6 +51,7 @@ def simulate(
     more memory than there is; figures that it declares and that are not the simulated ones are only listed.
     """
     check_folder(html, "--html")
+    check_folder(trace, "--trace")
     with user_faults(as_json=as_json):
         subject = read_plan(plan)
         if subject.status == "infeasible":
@@ -51,11 +60,14 @@ def simulate(
         from bapipe.check import check, is_claim
         from bapipe.simulator import simulate as replay
         from bapipe.timeline import html_timeline
+        from bapipe.trace import chrome_trace
 
         simulation = replay(subject)
         faults = check(subject, simulation)
         if html is not None:
             write_file(html, html_timeline(subject, simulation))
+        if trace is not None:
+            write_file(trace, chrome_trace(subject, simulation))
         if as_json:
             typer.echo(json.dumps(_figures(subject, simulation, faults), indent=2, ensure_ascii=False))
         else:
