@@ -11,7 +11,7 @@ from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import memory_limit_bytes, stage_loads_s
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
-from bapipe.simulator import Simulation, simulate, unsupported
+from bapipe.simulator import Simulation, simulate
 from bapipe.structure import structure_faults
 
 RELATIVE_TOLERANCE = 1e-9
@@ -26,7 +26,7 @@ def check(plan: Plan, simulation: Simulation | None = None) -> list[Fault]:
     """
     if plan.status == "infeasible":
         return []
-    unsound = [*structure_faults(plan), *unsupported(plan.request, "/request")]
+    unsound = structure_faults(plan)
     faults = [*unsound, *constraint_faults(plan)]
     if unsound or plan.schedule is None:
         return faults

@@ -103,14 +103,14 @@ def _operations(orders: Sequence[Sequence[Operation]], job: Job, replayed: Repla
 
 def _transfers(job: Job, replayed: Replayed) -> Transfers:
     messages = job.lowered.messages
-    numbers = sorted(replayed.sent_s, key=lambda n: (messages[n].source, messages[n].target, replayed.sent_s[n]))
+    numbers = sorted(replayed.sent_s, key=lambda n: (messages[n].source, messages[n].target, replayed.sent_s[n][0]))
     return Transfers(
         source=tuple(messages[n].source for n in numbers),
         target=tuple(messages[n].target for n in numbers),
         kind=tuple("F" if messages[n].made_by.kind == "F" else "B" for n in numbers),
         microbatch=tuple(messages[n].made_by.microbatch for n in numbers),
-        start_s=tuple(replayed.sent_s[n] for n in numbers),
-        end_s=tuple(replayed.sent_s[n] + job.prices[n].seconds for n in numbers),
+        start_s=tuple(replayed.sent_s[n][0] for n in numbers),
+        end_s=tuple(replayed.sent_s[n][1] for n in numbers),
     )
 
 

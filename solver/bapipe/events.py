@@ -2,8 +2,11 @@
 
 An operation starts when its device is free, what it reads has arrived, and the operation of its stage and micro-batch
 before it has ended. Transfers are ready when their operation has ended, and two devices that stop for each other when
-both have come that far. Whoever is ready first is served first by every link direction and network card that it needs;
-at the same instant the order is (micro-batch, stage, kind). Gradients are reduced in buckets over the same links.
+both have come that far. Over a streaming link of g chunks a transfer is ready when its operation, of d seconds from s,
+has made the first: chunk j is there at s + j·d/g, and follows chunk j - 1. The operation that reads it starts once it
+can run through, chunk by chunk, without waiting for the next one. Whoever is ready first is served first by every link
+direction and network card that it needs; at the same instant the order is (micro-batch, stage, kind). Gradients are
+reduced in buckets over the same links.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ Resource = Hashable
 
 
 class Price(NamedTuple):
-    """What something takes: seconds, and whatever it keeps busy meanwhile."""
+    """What something takes: seconds, whatever it keeps busy meanwhile, and in how many equal chunks it goes."""
 
     seconds: float
     resources: tuple[Resource, ...]
+    chunks: int = 1
 
 
 class Part(NamedTuple):
@@ -73,13 +77,13 @@ class Occupied:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Starts of operations (by operation), of transfers (NaN-free: those that take time, by number) and of buckets.
+    """Starts of operations, starts and ends of transfers that take time (by number), and starts of buckets.
 
     `compute_end_s` is when a device has finished its order, `optimizer_start_s` when its gradients are reduced, too.
     """
 
     starts_s: dict[Operation, float]
-    sent_s: dict[int, float]
+    sent_s: dict[int, tuple[float, float]]
     reduced_s: tuple[float, ...]
     compute_end_s: tuple[float, ...]
     optimizer_start_s: tuple[float, ...]
@@ -120,7 +124,7 @@ class _State:
         self.starts_s: dict[Operation, float] = {}
         self.ends_s: dict[Operation, float] = {}
         self.arrivals_s: dict[int, float] = {}
-        self.sent_s: dict[int, float] = {}
+        self.sent_s: dict[int, tuple[float, float]] = {}
         self.meetings: dict[Exchange, _Meeting] = defaultdict(_Meeting)
         self.parked = [False] * len(orders)
         self.events: list[tuple[float, int, int, str, int, Exchange | int]] = []
@@ -142,10 +146,31 @@ class _State:
             elif what < 0:
                 self.reduced_s[-1 - what] = self.reserve(self.job.buckets[-1 - what].price, now_s)
             else:
-                price = self.job.prices[what]
-                self.sent_s[what] = self.reserve(price, now_s)
-                self.arrivals_s[what] = self.sent_s[what] + price.seconds
+                self.arrivals_s[what] = self.transfer(what, now_s)
                 self.advance([self.messages[what].target])
+
+    def transfer(self, number: int, now_s: float) -> float:
+        """Sends a message that is ready now; returns when the operation that reads it may start.
+
+        In g chunks of c seconds each, made by an operation of d seconds from s and read by one of r seconds: with the
+        first chunk sent at b, chunk j arrives at max(b + j·c, s + j·d/g + c), and the reader, which needs it j - 1
+        chunks after its start, may start at the largest of b + c, b + g·c - (g-1)·r/g, s + d + c - (g-1)·r/g.
+        """
+        message, price = self.messages[number], self.job.prices[number]
+        if message.manner != "streaming":
+            start_s = self.reserve(price, now_s)
+            self.sent_s[number] = start_s, start_s + price.seconds
+            return start_s + price.seconds
+        made_s = self.ends_s[message.made_by]
+        chunk_s = price.seconds / price.chunks
+        start_s = self.reserve(price, now_s)
+        end_s = max(start_s + price.seconds, made_s + chunk_s)
+        for resource in price.resources:
+            self.resource_s[resource] = end_s
+        if price.seconds:
+            self.sent_s[number] = start_s, end_s
+        meanwhile_s = self.job.seconds[message.target][message.read_by] * (price.chunks - 1) / price.chunks
+        return max(start_s + chunk_s, end_s - meanwhile_s)
 
     def reserve(self, price: Price, now_s: float) -> float:
         """The start of something that is ready now, behind all that came before it."""
@@ -158,9 +183,7 @@ class _State:
         """Both devices go on once all messages of the exchange have passed; returns their numbers."""
         end_s = now_s
         for number in step.messages:
-            price = self.job.prices[number]
-            self.sent_s[number] = self.reserve(price, now_s)
-            self.arrivals_s[number] = self.sent_s[number] + price.seconds
+            self.arrivals_s[number] = self.transfer(number, now_s)
             end_s = max(end_s, self.arrivals_s[number])
         pair = list(self.meetings[step].present)
         for device in pair:
@@ -213,17 +236,20 @@ class _State:
         self.free_s[device] = end_s
         self.places[device] += 1
         self.complete(operation, start_s)
-        self.send(operation, end_s, woken)
+        self.send(operation, woken)
         return True
 
-    def send(self, operation: Operation, end_s: float, woken: list[int]) -> None:
+    def send(self, operation: Operation, woken: list[int]) -> None:
+        start_s, end_s = self.starts_s[operation], self.ends_s[operation]
         for number in self.job.lowered.sends.get(operation, ()):
             message = self.messages[number]
             if message.manner == "free":
                 self.arrivals_s[number] = end_s
                 woken.append(message.target)
             else:
-                heappush(self.events, (end_s, *message.key, number, number))
+                chunks = self.job.prices[number].chunks
+                ready_s = end_s if chunks == 1 else start_s + (end_s - start_s) / chunks
+                heappush(self.events, (ready_s, *message.key, number, number))
 
     def complete(self, key: Operation | int, time_s: float) -> None:
         """Gradients that are complete with the operation, or the order, that starts or ends at `time_s`."""

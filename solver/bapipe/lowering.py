@@ -2,8 +2,8 @@
 
 1. The forward of a stage reads what the stages that feed it made of the same micro-batch; its backward (B, or I where
    it is split) reads the gradients of the stages that it feeds. What stays on a device is not sent.
-2. Over a link that holds no device a transfer is no step of an order: it is on its way once its operation has ended,
-   and is awaited by the operation that reads it.
+2. Over a link that holds no device a transfer is no step of an order: it is on its way once its operation has ended, or
+   over a streaming link while it runs, and is awaited by the operation that reads it.
 3. A blocking link stops both devices. Between two operations a device sends what the first made, by target stage, and
    then receives what the second reads, by source stage.
 4. Where two devices meet between the same operations in both directions, they exchange: `fused`, both ways at once;
@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Manner = Literal["free", "overlapped", "fused", "ordered"]
-"""How a transfer meets compute: not at all as it takes no time, beside it, or blocking it in exchanges of this kind."""
+Manner = Literal["free", "overlapped", "streaming", "fused", "ordered"]
+"""How a transfer meets compute: not at all as it takes no time, beside it, in chunks while it is made and read, or
+blocking it in exchanges of this kind."""
 
 BACKWARDS = ("B", "I")
 """The kinds of operations that make the gradient of a stage's input."""
@@ -73,8 +74,8 @@ Step = Operation | Exchange
 class Lowered:
     """Orders with transfers, one a device.
 
-    `reads` are the numbers of the messages that an operation awaits, `sends` of those that leave with its end without
-    a step of their own.
+    `reads` are the numbers of the messages that an operation awaits, `sends` of those that leave it without a step
+    of their own.
     """
 
     orders: tuple[tuple[Step, ...], ...]
@@ -95,7 +96,7 @@ def lower(
     sends: dict[Operation, list[int]] = defaultdict(list)
     for number, message in enumerate(messages):
         reads[message.read_by].append(number)
-        if message.manner in ("free", "overlapped"):
+        if message.manner not in ("fused", "ordered"):
             sends[message.made_by].append(number)
     return Lowered(
         tuple(_with_exchanges(orders, messages)),

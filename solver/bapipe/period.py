@@ -53,9 +53,10 @@ def _immediate_shift_s(first: Timeline) -> float | None:
 def period_of_job_s(job: Job, first: Replayed, *, training: bool) -> float:
     """`period_s` of a plan that is replayed event by event. A step's transfers come before those of the next.
 
-    In inference, where no device stops for another, the busiest device, link direction or card sets the rate.
+    In inference, where no device stops for another and nothing streams, the busiest device, link direction or card
+    sets the rate.
     """
-    if not training and not any(message.manner in ("fused", "ordered") for message in job.lowered.messages):
+    if not training and all(message.manner in ("free", "overlapped") for message in job.lowered.messages):
         return _busiest_s(job)
 
     def again(timeline: Replayed) -> Replayed:

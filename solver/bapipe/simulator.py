@@ -14,18 +14,18 @@ from bapipe.cost.collectives import ring_bytes, ring_channels
 from bapipe.cost.memory import peak_bytes
 from bapipe.cost.pipeline import PipelineCost, pipeline_cost
 from bapipe.cost.transfer import Channel, channel
-from bapipe.errors import Fault, InvalidInputError
+from bapipe.errors import InvalidInputError
 from bapipe.event_simulation import simulate_events
 from bapipe.graph import graph_of
 from bapipe.orders import order_numbers, read_codes
 from bapipe.period import period_s
 from bapipe.plan import Plan, Schedule
-from bapipe.problem import Cluster, Link, PlanRequest
+from bapipe.problem import PlanRequest
 from bapipe.replay import AllReduce, Timeline, replay
 from bapipe.simulation import LinkUse, Operations, Simulation, Transfers
 from bapipe.structure import stage_by_layer, structure_faults
 
-__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "simulate", "simulate_orders", "unsupported"]
+__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "simulate", "simulate_orders"]
 
 KINDS = "FB"
 
@@ -34,11 +34,11 @@ def simulate(plan: Plan) -> Simulation:
     """Replays one step of `plan`, from its layers, devices and orders; the figures that it declares are not read.
 
     Raises:
-        InvalidInputError: every fault of the plan's structure or orders; `unsupported` for what cannot be simulated
+        InvalidInputError: every fault of the plan's structure or orders, `unsupported` for what cannot be simulated
             yet; `missing_split` for a split backward without times; `deadlock` for orders that wait for each other.
     """
     schedule = plan.schedule
-    faults = [*structure_faults(plan), *unsupported(plan.request, "/request")]
+    faults = structure_faults(plan)
     if faults or schedule is None:
         raise InvalidInputError(faults)
     codes = read_codes(plan, schedule) if _keeps_apart(plan) else None
@@ -113,34 +113,6 @@ def simulate_orders(
         peak_memory_bytes=_peaks(request, cost, timeline),
         links=tuple(_link_uses(cost, num_microbatches)),
     )
-
-
-def unsupported(request: PlanRequest, pointer: str = "") -> list[Fault]:
-    """What the request says that cannot be simulated yet; pointers below `pointer`."""
-    return [
-        Fault("unsupported", f"{what} cannot be simulated yet; {remedy}", pointer + place)
-        for place, what, remedy in (*_unsupported_links(request.cluster), *_unsupported_parts(request))
-    ]
-
-
-def _unsupported_links(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
-    links = cluster.links
-    given: list[tuple[str, Link | None]] = [
-        ("within_host", links.within_host),
-        ("between_hosts", links.between_hosts),
-        ("between_racks", links.between_racks),
-        *((f"pairs/{k}/link", pair.link) for k, pair in enumerate(links.pairs)),
-    ]
-    for name, link in given:
-        if link is not None and link.mode == "streaming":
-            yield f"/cluster/links/{name}/mode", "streaming links", "use overlapped or blocking"
-
-
-def _unsupported_parts(request: PlanRequest) -> Iterator[tuple[str, str, str]]:
-    used = {device.kind for device in request.cluster.devices}
-    for k, kind in enumerate(request.cluster.kinds):
-        if kind.execution == "async" and kind.name in used:
-            yield f"/cluster/kinds/{k}/execution", "asynchronous devices", "use sync"
 
 
 def _operations(timeline: Timeline) -> Operations:

@@ -13,7 +13,7 @@ from bapipe.problem import ModelProfile
 
 def structure_faults(plan: Plan) -> list[Fault]:
     """Every fault without which the plan can be costed and replayed, with pointers into the plan."""
-    parts = (_layer_faults, _edge_faults, _device_faults, _recomputation_faults, _schedule_faults)
+    parts = (_layer_faults, _edge_faults, _device_faults, _recomputation_faults, _share_faults, _schedule_faults)
     return [fault for part in parts for fault in part(plan)]
 
 
@@ -69,6 +69,13 @@ def _device_faults(plan: Plan) -> Iterator[Fault]:
             if first.get(device) == s:
                 yield Fault("duplicate_device", f"stage {s} names device {device!r} twice", pointer)
             first[device] = s
+
+
+def _share_faults(plan: Plan) -> Iterator[Fault]:
+    for s, stage in enumerate(plan.stages):
+        if stage.forward_share is not None:
+            detail = "a device split into a forward and a backward engine cannot be simulated yet; leave it out"
+            yield Fault("unsupported", detail, f"/stages/{s}/forward_share")
 
 
 def _recomputation_faults(plan: Plan) -> Iterator[Fault]:

@@ -15,7 +15,6 @@ from bapipe.faults import unknown_reference
 from bapipe.graph import graph_of
 from bapipe.presets import device_kinds
 from bapipe.problem import Layer, Link, PlanRequest
-from bapipe.simulator import unsupported
 
 SEARCHED = {
     "objective": ("step-time", "bottleneck"),
@@ -28,7 +27,6 @@ SEARCHED = {
 def refuse_unsupported(request: PlanRequest) -> None:
     """Raises InvalidInputError with every part of `request` that is not searched yet, or that lacks its times."""
     faults = [
-        *unsupported(request),
         *_cluster_faults(request),
         *_request_faults(request),
         *_placement_faults(request),
@@ -60,10 +58,13 @@ def _cluster_faults(request: PlanRequest) -> Iterator[Fault]:
         *((f"pairs/{k}/link", pair.link) for k, pair in enumerate(links.pairs)),
     ]
     for name, link in given:
-        if link is not None and link.mode == "blocking":
-            yield _unsearched(f"/cluster/links/{name}/mode", "blocking links", "use overlapped")
+        if link is not None and link.mode != "overlapped":
+            yield _unsearched(f"/cluster/links/{name}/mode", f"{link.mode} links", "use overlapped")
     if cluster.host_nic is not None:
         yield _unsearched("/cluster/host_nic", "a network card that a host's devices share", "leave it out")
+    for k, kind in enumerate(cluster.kinds):
+        if kind.execution == "async" and kind.name in _kinds_in_use(request):
+            yield _unsearched(f"/cluster/kinds/{k}/execution", "asynchronous devices", "use sync")
     tensors = graph_of(request.profile).tensors
     if cluster.skip_tensors == "direct" and any(max(t.consumers) > t.source + 1 for t in tensors):
         yield _unsearched("/cluster/skip_tensors", "tensors sent past a stage", "use relay")

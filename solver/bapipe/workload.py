@@ -12,7 +12,7 @@ from bapipe.cost.share import Share, ShareTable
 from bapipe.cost.transfer import Channel, channel
 from bapipe.events import Bucket, Job, Part, Price
 from bapipe.graph import graph_of
-from bapipe.lowering import Manner, Operation, earlier, lower
+from bapipe.lowering import Manner, Message, Operation, earlier, lower
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import Layer, TiedParameters
 from bapipe.structure import stage_by_layer
@@ -54,8 +54,7 @@ class Workload:
                 for d, order in enumerate(self.orders)
             ),
             prices=tuple(
-                Price(0.0, ()) if message.manner == "free" else self._price(message.source, message.target, message[4])
-                for message in lowered.messages
+                Price(0.0, ()) if message.manner == "free" else self._price(message) for message in lowered.messages
             ),
             earlier={operation: before for operation in self.operations if (before := self._earlier(operation))},
             buckets=tuple(self._buckets()) if self.training else (),
@@ -78,6 +77,8 @@ class Workload:
     def manner(self, source: int, target: int, size_bytes: float) -> Manner:
         """How so many bytes meet the compute of both devices."""
         way = self.channel(source, target)
+        if way.link.mode == "streaming" and size_bytes:
+            return "streaming"
         if way.seconds(size_bytes) == 0.0:
             return "free"
         return way.link.exchange if way.link.mode == "blocking" else "overlapped"
@@ -108,9 +109,17 @@ class Workload:
                 shares[stage, d] = known[key]
         return shares
 
-    def _price(self, source: int, target: int, size_bytes: float) -> Price:
-        way = self.channel(source, target)
-        return Price(way.seconds(size_bytes), way.resources)
+    def _price(self, message: Message) -> Price:
+        way = self.channel(message.source, message.target)
+        chunks = self._chunks(message, way) if message.manner == "streaming" else 1
+        return Price(chunks * way.seconds(message.size_bytes / chunks), way.resources, chunks)
+
+    def _chunks(self, message: Message, way: Channel) -> int:
+        """The link's chunks between asynchronous devices whose layers all emit output while they read input; else 1."""
+        kinds = [self.kinds[self.placed[d].kind] for d in (message.source, message.target)]
+        stages = message.made_by.stage, message.read_by.stage
+        streamed = all(layer.streamable for stage in stages for layer in self.layers[stage])
+        return way.link.chunks if streamed and all(kind.execution == "async" for kind in kinds) else 1
 
     def _earlier(self, operation: Operation) -> Operation | None:
         return earlier(operation, recomputed=operation.stage in self.recomputed_apart)

@@ -1,7 +1,7 @@
 import pytest
 
 from bapipe.check import check, is_claim
-from bapipe.problem import Edge, Link, PairLink, Pin
+from bapipe.problem import Edge, Link, Pin
 from bapipe.simulator import simulate
 from judges.instances import cluster, filled, layer, make_plan, request
 
@@ -222,10 +222,7 @@ def test_a_bound_above_the_plan_is_none():
 
 
 def test_what_cannot_be_simulated_yet_is_unsupported():
-    link = PairLink(devices=("d0", "d1"), link=Link(mode="streaming"))
-    links = changed(plan_of().request.cluster.links, pairs=(link,))
-    streaming = with_request(plan_of(), cluster=changed(plan_of().request.cluster, links=links))
-    assert pairs(check(streaming)) == [("unsupported", "/request/cluster/links/pairs/0/link/mode")]
+    assert pairs(check(with_stage(plan_of(), 1, forward_share=0.5))) == [("unsupported", "/stages/1/forward_share")]
 
 
 def test_recomputation_is_of_own_layers_each_once_and_only_where_it_is_allowed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bapipe.occupancy import usage_of
+from bapipe.problem import Link
 from bapipe.replay import replay
 from bapipe.schedules import operations
 from bapipe.simulator import simulate
@@ -68,6 +69,49 @@ def test_zb_h2(f, i, w):
         assert [usage_of(order, training=True).in_flight for order in orders] == [2 * n - 1] * n
 
 
+def streaming_request(n, m, chunks, forward_s, backward_s, send_s, **fields):
+    """Equal stages of asynchronous devices, streamable unless said."""
+    layers = [
+        layer(f"l{k}", forward_s, backward_s, output_bytes_per_sample=8.0, **{"streamable": True, **fields})
+        for k in range(n)
+    ]
+    rate = 8.0 / send_s if send_s else None
+    link = Link(bandwidth_bytes_per_s=rate, mode="streaming", chunks=chunks)
+    return request(layers, cluster(n, link, execution="async"), m)
+
+
+def step_s(asked, m):
+    n = len(asked.profile.layers)
+    return simulate(make_plan(asked, [[f"l{k}"] for k in range(n)], "1f1b", m)).step_time_s
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_1f1b_over_streaming_links_is_as(chunks):
+    for n, m in GRID[:: 3 if chunks == 2 else 2]:
+        found = step_s(streaming_request(n, m, chunks, 1.0, 2.0, 0.0), m)
+        assert found == m * 3.0 + (n - 1) * 3.0 / chunks
+
+
+def test_a_link_that_keeps_up_adds_one_chunk_a_boundary_each_way():
+    for n in range(2, 6):
+        found = step_s(streaming_request(n, 1, 4, 1.0, 2.0, 1.0), 1)
+        assert found == 3.0 + (n - 1) * (3.0 + 2 * 1.0) / 4
+
+
+def test_a_slower_link_sets_the_pace_of_the_reader():
+    # the last of 4 chunks of 1 s arrives at 0.25 + 4; the reader's last quarter comes after it
+    assert step_s(streaming_request(2, 1, 4, 1.0, 1.0, 4.0), 1) == 0.25 + 4.0 + 0.25 + 0.25 + 4.0 + 0.25
+
+
+def test_what_cannot_stream_is_stored_and_forwarded():
+    whole = 2 * 3.0 + 2 * 1.0
+    assert step_s(streaming_request(2, 1, 4, 1.0, 2.0, 1.0, streamable=False), 1) == whole
+    asked = streaming_request(2, 1, 4, 1.0, 2.0, 1.0)
+    kinds = tuple(kind.model_copy(update={"execution": "sync"}) for kind in asked.cluster.kinds)
+    synchronous = asked.model_copy(update={"cluster": asked.cluster.model_copy(update={"kinds": kinds})})
+    assert step_s(synchronous, 1) == whole
+
+
 def given(asked, stages, placed, orders, m, recomputed=None):
     """A plan of given orders, micro-batches of one sample."""
     plan = make_plan(asked, [[item.id for item in asked.profile.layers]], "gpipe", m)
@@ -100,7 +144,7 @@ def test_a_recomputation_of_its_own_need_not_await_the_gradient():
 
 def test_replicas_of_a_stage_take_microbatches_in_turn_and_reduce_over_their_links():
     layers = [layer("a", 1.0, 1.0, parameter_bytes=8), layer("b", 1.0, 1.0)]
-    asked = request(layers, cluster(3).model_copy(update={}), 2)
+    asked = request(layers, 3, 2)
     orders = (("0F0", "0B0"), ("0F1", "0B1"), ("1F0", "1B0", "1F1", "1B1"))
     simulation = simulate(given(asked, [["a"], ["b"]], [["d0", "d1"], ["d2"]], orders, 2))
     assert simulation.step_time_s == 1.0 + 4.0 + 1.0

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bapipe.errors import InvalidInputError
-from bapipe.problem import Edge, Link, Links
+from bapipe.problem import Edge, Link
 from bapipe.simulator import simulate
 from judges.instances import cluster, even_request, layer, make_plan, request, split
 from judges.replay import judge
@@ -213,21 +213,6 @@ def test_an_operation_on_an_idle_device_or_the_wrong_replica_is_misplaced():
     with pytest.raises(InvalidInputError) as error:
         simulate(replicas.model_copy(update={"schedule": schedule}))
     assert {f.code for f in error.value.faults} == {"misplaced_operation", "missing_operation"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "pointer"),
-    [
-        ({"links": Links(within_host=Link(mode="streaming"))}, "/request/cluster/links/within_host/mode"),
-        ({"links": Links(between_hosts=Link(mode="streaming"))}, "/request/cluster/links/between_hosts/mode"),
-    ],
-)
-def test_clusters_that_cannot_be_simulated_yet_are_refused(changes, pointer):
-    plan = make_plan(even_request(2, 2), [["l0"], ["l1"]], "1f1b", 2)
-    asked = plan.request.model_copy(update={"cluster": plan.request.cluster.model_copy(update=changes)})
-    with pytest.raises(InvalidInputError) as error:
-        simulate(plan.model_copy(update={"request": asked}))
-    assert [(f.code, f.pointer) for f in error.value.faults] == [("unsupported", pointer)]
 
 
 def test_a_plan_without_stages_has_nothing_to_execute():

@@ -92,6 +92,7 @@ TIED = (TiedParameters(layers=("a", "c"), parameter_bytes=4),)
     [
         (cluster(2, Link(mode="blocking")), {}, "/cluster/links/within_host/mode"),
         (cluster(2, Link(mode="streaming")), {}, "/cluster/links/within_host/mode"),
+        (cluster(2, execution="async"), {}, "/cluster/kinds/0/execution"),
         (cluster(2, host_nic=Link()), {}, "/cluster/host_nic"),
         (cluster(2, skip_tensors="direct"), {"edges": SKIPPING}, "/cluster/skip_tensors"),
         (cluster(2), {"tied_parameters": TIED}, "/profile/tied_parameters"),

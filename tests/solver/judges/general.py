@@ -33,6 +33,9 @@ class Parcel:
     ready: list[Any] = field(default_factory=list)
     ring: tuple[str, ...] = ()
     begun: float = 0.0
+    chunks: int = 0
+    arrival: float = 0.0
+    until: float = 0.0
 
 
 class Judge:
@@ -144,8 +147,30 @@ class Judge:
                         parcel.lanes = ((source, target), *cards) if parcel.seconds else ()
                         parcel.holds = link.mode == "blocking" and parcel.seconds > 0
                         parcel.exchange = link.exchange
+                        if link.mode == "streaming" and size:
+                            parcel.chunks = self.chunks(link, sender, reader)
+                            parcel.seconds = parcel.chunks * self.hop(source, target, size / parcel.chunks)
+                            parcel.lanes = ((source, target), *cards)
                     found.append(parcel)
         return found
+
+    def chunks(self, link: Any, sender: Op, reader: Op) -> int:
+        kinds = {kind.name: kind for kind in self.cluster.kinds}
+        for op in (sender, reader):
+            if kinds[self.devices[self.place[op]].kind].execution != "async":
+                return 1
+            if not all(self.layers[name].streamable for name in self.plan.stages[op[0]].layers):
+                return 1
+        return int(link.chunks)
+
+    def stream(self, parcel: Parcel, made_from: float, first: float) -> None:
+        """Chunk after chunk, each once it is made and the one before it is through."""
+        made, read, g = self.cost[parcel.sender], self.cost[parcel.reader], parcel.chunks  # type: ignore[index]
+        now, latest = first, 0.0
+        for j in range(1, g + 1):
+            now = max(now, made_from + j * made / g) + parcel.seconds / g
+            latest = max(latest, now - (j - 1) * read / g)
+        parcel.arrival, parcel.until = latest, now
 
     def reductions(self) -> list[Parcel]:
         found: list[tuple[int, float, list[tuple[int, str, list[str]]]]] = []
@@ -238,7 +263,7 @@ class Judge:
             if parcel.reader is not None:
                 inbox[parcel.reader].append(parcel)
         for _ in range(4 * (len(self.place) + len(self.parcels)) + 10):
-            before = (dict(self.starts), [parcel.begun for parcel in self.parcels])
+            before = (dict(self.starts), [(parcel.begun, parcel.arrival) for parcel in self.parcels])
             reached: dict[Any, float] = {}
             done: dict[str, float] = {}
             for device, script in scripts.items():
@@ -246,7 +271,7 @@ class Judge:
                 for step in script:
                     if step in self.place:
                         for parcel in inbox[step]:
-                            now = max(now, parcel.begun + parcel.seconds)
+                            now = max(now, parcel.arrival)
                         for kind in {"R": "F", "B": "RF", "I": "RF", "W": "I"}.get(step[1], ""):
                             mate = (step[0], kind, step[2])
                             now = max(now, self.starts[mate] + self.cost[mate]) if mate in self.place else now
@@ -257,7 +282,7 @@ class Judge:
                         now = max([now, *(known[number].begun + known[number].seconds for number in step)])
                 done[device] = now
             self.serve(reached, done)
-            if before == (self.starts, [parcel.begun for parcel in self.parcels]):
+            if before == (self.starts, [(parcel.begun, parcel.arrival) for parcel in self.parcels]):
                 break
         else:
             raise ValueError("no start times satisfy the orders")
@@ -275,7 +300,7 @@ class Judge:
                 )
                 queue.append(((ready, *parcel.priority), [parcel]))
             elif id(parcel) not in grouped:
-                ready = self.starts[parcel.sender] + self.cost[parcel.sender]
+                ready = self.starts[parcel.sender] + self.cost[parcel.sender] / (parcel.chunks or 1)
                 queue.append(((ready, *parcel.priority), [parcel]))
             elif grouped[id(parcel)] not in seen:
                 step = grouped[id(parcel)]
@@ -286,8 +311,11 @@ class Judge:
         for (ready, *_), group in sorted(queue, key=lambda item: item[0]):
             for parcel in sorted(group, key=lambda p: (p.sender is not None and p.sender[1] != "F", p.priority)):
                 parcel.begun = max([ready, *(free[lane] for lane in parcel.lanes)])
+                parcel.arrival = parcel.until = parcel.begun + parcel.seconds
+                if parcel.chunks:
+                    self.stream(parcel, self.starts[parcel.sender], parcel.begun)  # type: ignore[index]
                 for lane in parcel.lanes:
-                    free[lane] = parcel.begun + parcel.seconds
+                    free[lane] = parcel.until
 
     def finish(self, done: dict[str, float]) -> None:
         ends = dict(done)

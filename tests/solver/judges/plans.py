@@ -39,12 +39,13 @@ FEATURES = (
     "inference",
     "fused exchange",
     "ordered exchange",
+    "streaming",
 )
 KINDS = ("one", "two")
 
 
 def random_plan(seed: int) -> tuple[Plan, set[str]]:
-    """A plan without figures, and which of `FEATURES` it has. Every feature is wanted by one seed in sixteen."""
+    """A plan without figures, and which of `FEATURES` it has. Every feature is wanted by one seed in seventeen."""
     random = Random(seed)
     wanted = {FEATURES[seed % len(FEATURES)]} | {feature for feature in FEATURES if random.random() < 0.2}
     if "inference" in wanted:
@@ -111,6 +112,7 @@ def _features(plan: Plan) -> set[str]:
         "all receive buffers": cluster.receive_buffers == "all",
         "inference": request.task == "inference",
         "fused exchange": ("blocking", "fused") in modes and several,
+        "streaming": any(mode == "streaming" for mode, _ in modes) and several,
         "ordered exchange": ("blocking", "ordered") in modes and several,
     }
     return {feature for feature, present in has.items() if present}
@@ -144,6 +146,7 @@ def _layer(random: Random, number: int, wanted: set[str]) -> Layer:
         stash_bytes_per_sample=random.choice((None, 3.0, 16.0)),
         recompute_stash_bytes_per_sample=random.choice((None, 1.0, 2.0)),
         workspace_bytes=random.choice((0, 5, 9)),
+        streamable="streaming" in wanted and random.random() < 0.9,
     )
 
 
@@ -154,6 +157,8 @@ def _link(random: Random, wanted: set[str]) -> Link:
             {"mode": "blocking", "exchange": each} for each in ("fused", "ordered") if f"{each} exchange" in wanted
         ]
         modes = modes[1:] if random.random() < 0.7 else modes
+    if "streaming" in wanted and random.random() < 0.7:
+        modes = [{"mode": "streaming", "chunks": random.choice((1, 2, 4, 8))}]
     return Link(
         bandwidth_bytes_per_s=random.choice((None, 2.0, 8.0, 32.0)),
         latency_s=random.choice((0.0, 0.0, 0.125)),
@@ -179,6 +184,7 @@ def _cluster(random: Random, wanted: set[str]) -> Cluster:
         kinds=tuple(
             DeviceKind(
                 name=name,
+                execution="async" if "streaming" in wanted and random.random() < 0.9 else "sync",
                 reserved_bytes=random.choice((0, 11)),
                 memory_bandwidth_bytes_per_s=random.choice((None, 256.0, 1024.0)),
             )
