@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
+from typing import NoReturn
 
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.streams import prepare_streams
@@ -27,7 +29,21 @@ def main() -> None:
         with user_faults():
             app()
     except typer.Exit as ended:
-        sys.exit(ended.exit_code)
+        _end(ended.exit_code)
+    except SystemExit as ended:
+        _end(ended.code)
+
+
+def _end(code: str | int | None) -> NoReturn:
+    """Ends the process. An interrupt amid an `exec`, of which imports are full, is remembered by the interpreter, which
+    would kill itself on its way out though it was handled: so after one there is no way out but this.
+    """
+    if code == ExitCode.INTERRUPTED:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(ExitCode.INTERRUPTED)
+    sys.exit(code)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -141,6 +141,7 @@ def test_a_plan_within_a_gap_is_within_that_gap_of_the_optimum(request, gap):
     assert found.proof.lower_bound_s <= least * (1 + RELATIVE)
     assert found.proof.gap is not None
     assert found.proof.gap <= gap + RELATIVE
+    assert found.status == ("optimal" if found.proof.gap <= RELATIVE else "feasible")
 
 
 def least_peak_bytes(options: list[Option]) -> int:

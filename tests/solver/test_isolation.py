@@ -9,6 +9,7 @@ import pytest
 
 from bapipe.check import check
 from bapipe.errors import BaPipeError, TimeLimitError
+from bapipe.isolation import GRACE_S, POLL_S
 from bapipe.planner import plan, plan_isolated
 from bapipe.problem import Link, PlanRequest
 from judges.instances import cluster, layer, request
@@ -36,6 +37,10 @@ def test_a_formulation_that_spins_for_ever_still_gives_its_incumbent() -> None:
     assert answer.prediction is not None
     assert check(answer) == []
     assert answer.proof.lower_bound_s is None or answer.proof.lower_bound_s <= answer.prediction.step_time_s
+
+
+def test_a_search_gets_less_than_a_second_beyond_its_limit() -> None:
+    assert GRACE_S + 2 * POLL_S < 1
 
 
 def test_a_stop_keeps_the_incumbent() -> None:

@@ -104,10 +104,16 @@ def test_a_reader_that_wants_one_line(form: str, tmp_path: Path) -> None:
     assert len(result.stdout.splitlines()) == 1
 
 
+def hear_ctrl_c() -> None:
+    """A shell that runs the tests in its background has them, and so their children, ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("after_s", [0.1, 0.2, 0.4, 0.8])
 def test_ctrl_c_in_a_hurry_leaves_no_traceback(after_s: float, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bapipe_cli", "plan", "resnet50", "8xV100-16G:pcie3", "--batch", "512"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, preexec_fn=hear_ctrl_c, **pipes) as process:
         time.sleep(after_s)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=120)
