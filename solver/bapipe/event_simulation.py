@@ -46,7 +46,12 @@ def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
     if faults:
         raise InvalidInputError(faults)
     job = work.job()
-    return _simulation(work, cost, job, replay_events(job, None, numbers))
+
+    def pointer(track: int, operation: Operation) -> str:
+        device = job.devices[track]
+        return f"/schedule/orders/{numbers[device]}/{work.orders[device].index(operation)}"
+
+    return _simulation(work, cost, job, replay_events(job, None, pointer))
 
 
 def _split_faults(work: Workload, numbers: Sequence[int]) -> Iterator[Fault]:
@@ -63,32 +68,42 @@ def _split_faults(work: Workload, numbers: Sequence[int]) -> Iterator[Fault]:
 
 
 def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed) -> Simulation:
-    compute_s = [sum(seconds.values()) for seconds in job.seconds]
-    busy_s = tuple(compute + update for compute, update in zip(compute_s, job.optimizer_s, strict=True))
+    count = len(work.devices)
+    track = [job.devices.index(d) for d in range(count)]
+    seconds = {operation: value for order in job.seconds for operation, value in order.items()}
+    compute_s = [
+        sum(seconds[operation] * work.part_of_device(operation, d) for operation in order)
+        for d, order in enumerate(work.orders)
+    ]
+    busy_s = tuple(compute_s[d] + job.optimizer_s[track[d]] for d in range(count))
     step_time_s = max(replayed.optimizer_end_s)
-    available_s = len(busy_s) * step_time_s
+    available_s = count * step_time_s
     return Simulation(
         devices=cost.devices,
         cost=cost,
         step_time_s=step_time_s,
         period_s=period_of_job_s(job, replayed, training=work.training),
-        operations=_operations(work.orders, job, replayed),
+        operations=_operations(work.orders, seconds, replayed),
         transfers=_transfers(job, replayed),
         reductions=tuple(
             Reduction(bucket.stage, bucket.size_bytes, start_s, start_s + bucket.price.seconds)
             for bucket, start_s in zip(job.buckets, replayed.reduced_s, strict=True)
         ),
-        optimizer_start_s=replayed.optimizer_start_s,
-        optimizer_end_s=replayed.optimizer_end_s,
+        optimizer_start_s=tuple(replayed.optimizer_start_s[t] for t in track),
+        optimizer_end_s=tuple(replayed.optimizer_end_s[t] for t in track),
         busy_s=busy_s,
-        span_bubble_s=tuple(_span_bubble_s(job, replayed, d, order) for d, order in enumerate(work.orders)),
+        span_bubble_s=tuple(
+            _span_bubble_s(order, seconds, compute_s[d], replayed) for d, order in enumerate(work.orders)
+        ),
         bubble_fraction=min(1.0, max(0.0, 1 - sum(busy_s) / available_s)) if available_s else 0.0,
-        peak_memory_bytes=tuple(_peak_bytes(work, job, d) for d in range(len(work.devices))),
+        peak_memory_bytes=tuple(_peak_bytes(work, job, d) for d in range(count)),
         links=tuple(_link_uses(job, cost.devices)),
     )
 
 
-def _operations(orders: Sequence[Sequence[Operation]], job: Job, replayed: Replayed) -> Operations:
+def _operations(
+    orders: Sequence[Sequence[Operation]], seconds: dict[Operation, float], replayed: Replayed
+) -> Operations:
     rows = [(d, operation) for d, order in enumerate(orders) for operation in order]
     starts_s = [replayed.starts_s[operation] for _, operation in rows]
     return Operations(
@@ -97,7 +112,7 @@ def _operations(orders: Sequence[Sequence[Operation]], job: Job, replayed: Repla
         kind=tuple(operation.kind for _, operation in rows),
         microbatch=tuple(operation.microbatch for _, operation in rows),
         start_s=tuple(starts_s),
-        end_s=tuple(start + job.seconds[d][o] for start, (d, o) in zip(starts_s, rows, strict=True)),
+        end_s=tuple(start + seconds[o] for start, (_, o) in zip(starts_s, rows, strict=True)),
     )
 
 
@@ -105,8 +120,8 @@ def _transfers(job: Job, replayed: Replayed) -> Transfers:
     messages = job.lowered.messages
     numbers = sorted(replayed.sent_s, key=lambda n: (messages[n].source, messages[n].target, replayed.sent_s[n][0]))
     return Transfers(
-        source=tuple(messages[n].source for n in numbers),
-        target=tuple(messages[n].target for n in numbers),
+        source=tuple(job.devices[messages[n].source] for n in numbers),
+        target=tuple(job.devices[messages[n].target] for n in numbers),
         kind=tuple("F" if messages[n].made_by.kind == "F" else "B" for n in numbers),
         microbatch=tuple(messages[n].made_by.microbatch for n in numbers),
         start_s=tuple(replayed.sent_s[n][0] for n in numbers),
@@ -114,12 +129,14 @@ def _transfers(job: Job, replayed: Replayed) -> Transfers:
     )
 
 
-def _span_bubble_s(job: Job, replayed: Replayed, device: int, order: Sequence[Operation]) -> float:
+def _span_bubble_s(
+    order: Sequence[Operation], seconds: dict[Operation, float], compute_s: float, replayed: Replayed
+) -> float:
     if not order:
         return 0.0
-    first, last = order[0], order[-1]
-    span_s = replayed.starts_s[last] + job.seconds[device][last] - replayed.starts_s[first]
-    return max(0.0, span_s - sum(job.seconds[device].values()))
+    first_s = min(replayed.starts_s[operation] for operation in order)
+    last_s = max(replayed.starts_s[operation] + seconds[operation] for operation in order)
+    return max(0.0, last_s - first_s - compute_s)
 
 
 def _peak_bytes(work: Workload, job: Job, device: int) -> float:
@@ -129,7 +146,14 @@ def _peak_bytes(work: Workload, job: Job, device: int) -> float:
     static = sum(static_bytes(request, layer) for layer in layers)
     static += sum(tied_static_bytes(request, tied) for tied in work.tied_on(device))
     policy, training = request.cluster.receive_buffers, work.training
-    peak = peak_of_device(work.orders[device], stages, static, policy, training=training)
+    peak = peak_of_device(
+        work.orders[device],
+        stages,
+        static,
+        policy,
+        training=training,
+        engines=1 if work.forward_share(device) is None else 2,
+    )
     return work.kinds[work.placed[device].kind].reserved_bytes + peak
 
 
@@ -140,10 +164,11 @@ def _held(work: Workload, job: Job, device: int, stage: int, size: int) -> Held:
     received: dict[int, float] = {}
     sent: dict[int, float] = {}
     for message in job.lowered.messages:
-        if message.source != message.target and message.made_by.kind == "F":
-            if message.target == device and message.read_by.stage == stage:
+        source, target = job.devices[message.source], job.devices[message.target]
+        if source != target and message.made_by.kind == "F":
+            if target == device and message.read_by.stage == stage:
                 received[message.made_by.stage] = message.size_bytes
-            if message.source == device and message.made_by.stage == stage:
+            if source == device and message.made_by.stage == stage:
                 sent[message.read_by.stage] = message.size_bytes
     return Held(
         stash_bytes=size * sum(stash_bytes_per_sample(request, layer) for layer in layers),
@@ -159,12 +184,13 @@ def _link_uses(job: Job, devices: Sequence[str]) -> Iterator[LinkUse]:
     seconds: dict[tuple[int, int], float] = {}
     sizes: dict[tuple[int, int], float] = {}
     for message, price in zip(job.lowered.messages, job.prices, strict=True):
-        way = message.source, message.target
+        way = job.devices[message.source], job.devices[message.target]
         if way[0] != way[1]:
             seconds[way] = seconds.get(way, 0.0) + price.seconds
             sizes[way] = sizes.get(way, 0.0) + message.size_bytes
     for bucket in job.buckets:
-        for way in zip(bucket.ring, (*bucket.ring[1:], bucket.ring[0]), strict=True):
+        ring = [job.devices[track] for track in bucket.ring]
+        for way in zip(ring, (*ring[1:], ring[0]), strict=True):
             seconds[way] = seconds.get(way, 0.0) + bucket.price.seconds
             sizes[way] = sizes.get(way, 0.0) + ring_bytes(len(bucket.ring), bucket.size_bytes)
     for source, target in sorted(seconds):

@@ -12,7 +12,7 @@ reduced in buckets over the same links.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -56,6 +56,7 @@ class Bucket:
 class Job:
     """Lowered orders and what everything takes. `seconds[d]` are those of the operations of order d, without the
     exchanges between; `prices` follow the messages, `earlier` says which operation of its own device each awaits.
+    `devices[d]` is the number of the device that executes order d: two orders may share one, as engines of its own.
     """
 
     lowered: Lowered
@@ -64,6 +65,7 @@ class Job:
     earlier: dict[Operation, Operation]
     buckets: tuple[Bucket, ...]
     optimizer_s: tuple[float, ...]
+    devices: tuple[int, ...]
     num_microbatches: int
 
 
@@ -91,15 +93,17 @@ class Replayed:
     occupied: Occupied
 
 
-def replay_events(job: Job, before: Occupied | None = None, order_numbers: Sequence[int] | None = None) -> Replayed:
-    """Replays one step of `job`. `order_numbers` are the numbers of its orders in the plan, for pointers.
+def replay_events(
+    job: Job, before: Occupied | None = None, pointer: Callable[[int, Operation], str] = lambda order, what: ""
+) -> Replayed:
+    """Replays one step of `job`. `pointer` tells where in the plan an operation of one of its orders stands.
 
     Raises:
         InvalidInputError: `deadlock`, for each device that never reaches the end of its order, with the cycle.
     """
     state = _State(job, before)
     state.run()
-    stuck = state.stuck(order_numbers or range(len(job.lowered.orders)))
+    stuck = state.stuck(pointer)
     if stuck:
         raise InvalidInputError(stuck)
     return state.replayed()
@@ -266,6 +270,10 @@ class _State:
         for bucket, start_s in zip(self.job.buckets, self.reduced_s, strict=True):
             for device in bucket.ring:
                 done_s[device] = max(done_s[device], start_s + bucket.price.seconds)
+        last_s: dict[int, float] = {}
+        for device, end_s in zip(self.job.devices, done_s, strict=True):
+            last_s[device] = max(end_s, last_s.get(device, 0.0))
+        done_s = [last_s[device] for device in self.job.devices]
         ends_s = tuple(start + seconds for start, seconds in zip(done_s, self.job.optimizer_s, strict=True))
         return Replayed(
             self.starts_s,
@@ -277,20 +285,16 @@ class _State:
             Occupied(ends_s, dict(self.resource_s)),
         )
 
-    def stuck(self, order_numbers: Sequence[int]) -> list[Fault]:
-        """A fault for each device that waits forever, with the cycle that it waits for."""
+    def stuck(self, pointer: Callable[[int, Operation], str]) -> list[Fault]:
+        """A fault for each order that waits forever, with the cycle that it waits for."""
         waits = {d: self.wait(d) for d, order in enumerate(self.orders) if self.places[d] < len(order)}
-        return [
-            Fault("deadlock", self.wait_text(device, waits), f"/schedule/orders/{order_numbers[device]}/{place}")
-            for device in waits
-            for place in [self.operation_place(device)]
-        ]
+        return [Fault("deadlock", self.wait_text(d, waits), pointer(d, self.next_operation(d))) for d in waits]
 
-    def operation_place(self, device: int) -> int:
-        """The place in the compute order of the operation that never starts; of the last, if only a send is left."""
-        order, place = self.orders[device], self.places[device]
-        count = sum(isinstance(step, Operation) for step in order)
-        return min(sum(isinstance(step, Operation) for step in order[:place]), count - 1)
+    def next_operation(self, number: int) -> Operation:
+        """The operation that never starts; the last, if only a transfer is left."""
+        order, place = self.orders[number], self.places[number]
+        coming = [step for step in order[place:] if isinstance(step, Operation)]
+        return coming[0] if coming else next(step for step in reversed(order) if isinstance(step, Operation))
 
     def wait(self, device: int) -> tuple[str, str, int]:
         """What a stuck device is at, what it awaits, and the device that has to do that."""

@@ -85,13 +85,21 @@ class Lowered:
 
 
 def lower(
-    orders: Sequence[Sequence[Operation]], routes: Sequence[Route], manner: Callable[[int, int, float], Manner]
+    orders: Sequence[Sequence[Operation]],
+    routes: Sequence[Route],
+    manner: Callable[[int, int, float], Manner],
+    gates: Sequence[tuple[Operation, Operation]] = (),
 ) -> Lowered:
     """Adds the transfers to compute orders that hold every operation of a plan exactly once.
 
-    `manner` says how so many bytes go from the device of one order to that of another.
+    `manner` says how so many bytes go from the device of one order to that of another. `gates`: operations of which
+    the second awaits the first, which is of another order of the same device.
     """
-    messages = tuple(_messages(orders, routes, manner))
+    place = {operation: number for number, order in enumerate(orders) for operation in order}
+    messages = (
+        *_messages(place, routes, manner),
+        *(Message(first, then, place[first], place[then], 0.0, "free") for first, then in gates),
+    )
     reads: dict[Operation, list[int]] = defaultdict(list)
     sends: dict[Operation, list[int]] = defaultdict(list)
     for number, message in enumerate(messages):
@@ -116,10 +124,30 @@ def earlier(operation: Operation, *, recomputed: bool) -> Operation | None:
     return None if before is None else Operation(operation.stage, before, operation.microbatch)
 
 
+def split_order(
+    order: Sequence[Operation],
+) -> tuple[tuple[tuple[Operation, ...], tuple[Operation, ...]], list[tuple[Operation, Operation]]]:
+    """The order of a device with a forward and a backward engine as one order for each, and the gates between them.
+
+    Each engine goes by itself, but a forward awaits all backwards that come before it in the device's order except for
+    the last, beside which it may run: so the order says how many micro-batches are in flight.
+    """
+    gates: list[tuple[Operation, Operation]] = []
+    backwards: list[Operation] = []
+    for operation in order:
+        if operation.kind == "F":
+            own = Operation(operation.stage, "B", operation.microbatch)
+            gates += [(before, operation) for before in backwards[-2:-1]]
+            gates += [(before, operation) for before in backwards[-1:] if own in backwards]
+        else:
+            backwards.append(operation)
+            gates.append((Operation(operation.stage, "F", operation.microbatch), operation))
+    return (tuple(operation for operation in order if operation.kind == "F"), tuple(backwards)), gates
+
+
 def _messages(
-    orders: Sequence[Sequence[Operation]], routes: Sequence[Route], manner: Callable[[int, int, float], Manner]
+    place: dict[Operation, int], routes: Sequence[Route], manner: Callable[[int, int, float], Manner]
 ) -> Iterator[Message]:
-    place = {operation: number for number, order in enumerate(orders) for operation in order}
     fed: dict[int, list[Route]] = defaultdict(list)
     feeding: dict[int, list[Route]] = defaultdict(list)
     for route in sorted(routes):

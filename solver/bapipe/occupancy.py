@@ -5,7 +5,8 @@
 Stashes are followed operation by operation: a forward leaves what its stage keeps, a recomputation restores the full
 stash before the backward, the end of the backward (B, or W where it is split) frees it. Buffers are those of
 `bapipe.cost.memory.num_buffers`, for every stage of the device and everything that reaches or leaves the device; a
-gradient stays in its buffer from the start of B or I to the end of B or W.
+gradient stays in its buffer from the start of B or I to the end of B or W. With two engines a backward may still run
+beside whatever comes after it in the order, until the next backward.
 """
 
 from __future__ import annotations
@@ -48,30 +49,38 @@ def peak_of_device(
     policy: Literal["all", "in_flight"],
     *,
     training: bool,
+    engines: int = 1,
 ) -> float:
     """The peak of a device that executes `order`, without its reserve. `stages` are all that it has."""
     buffers = 0.0
     for stage, held in stages.items():
-        usage = usage_of([operation for operation in order if operation.stage == stage], training=training)
+        usage = usage_of(
+            [operation for operation in order if operation.stage == stage], training=training, engines=engines
+        )
         buffers += _buffer_bytes(held, usage, policy, training=training)
-    stashes = _most_stashed(order, stages) if training else 0.0
+    stashes = _most_stashed(order, stages, engines) if training else 0.0
     return static_bytes + stashes + buffers + max(held.workspace_bytes for held in stages.values())
 
 
-def usage_of(order: Sequence[Operation], *, training: bool) -> Usage:
+def usage_of(order: Sequence[Operation], *, training: bool, engines: int = 1) -> Usage:
     """Counts over the operations of one stage."""
     count = sum(operation.kind == "F" for operation in order)
     if not training:
         return Usage(count, min(1, count), 0)
     split = any(operation.kind == "W" for operation in order)
-    live = in_flight = held = gradients = 0
+    live = in_flight = held = gradients = running = 0
     for operation in order:
+        done = operation.kind == ("W" if split else "B")
+        if done:
+            live, running = live - running, 0
         live += operation.kind == "F"
         held += operation.kind in "BI"
         in_flight, gradients = max(in_flight, live), max(gradients, held)
-        done = operation.kind == ("W" if split else "B")
-        live -= done
         held -= done
+        if engines == 1:
+            live -= done
+        else:
+            running += done
     return Usage(count, in_flight, gradients)
 
 
@@ -84,17 +93,22 @@ def _buffer_bytes(held: Held, usage: Usage, policy: Literal["all", "in_flight"],
     return activations + gradients * held.output_bytes + others * held.input_bytes
 
 
-def _most_stashed(order: Sequence[Operation], stages: dict[int, Held]) -> float:
+def _most_stashed(order: Sequence[Operation], stages: dict[int, Held], engines: int) -> float:
     apart = {operation.stage for operation in order if operation.kind == "R"}
     split = {operation.stage for operation in order if operation.kind == "W"}
-    now = most = 0.0
+    now = most = running = 0.0
     for stage, kind, _ in order:
         held = stages[stage]
+        done = kind == "W" or (kind == "B" and stage not in split)
+        if done:
+            now, running = now - running, 0.0
         if kind == "F":
             now += held.kept_bytes
         if kind == "R" or (kind in "BI" and stage not in apart):
             now += held.stash_bytes - held.kept_bytes
         most = max(most, now)
-        if kind == "W" or (kind == "B" and stage not in split):
+        if done and engines == 1:
             now -= held.stash_bytes
+        elif done:
+            running = held.stash_bytes
     return most

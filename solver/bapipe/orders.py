@@ -114,7 +114,10 @@ def operation(name: str) -> Operation:
 
 
 def _kinds(plan: Plan, schedule: Schedule) -> dict[int, tuple[str, ...]]:
-    """Of each stage, the kinds of its operations: the first backward that is met says whether it is split."""
+    """Of each stage, the kinds of its operations: the first backward that is met says whether it is split.
+
+    A device with a backward engine of its own does not split it.
+    """
     if plan.request.task != "training":
         return dict.fromkeys(range(len(plan.stages)), ("F",))
     met: dict[int, dict[str, None]] = defaultdict(dict)
@@ -124,7 +127,7 @@ def _kinds(plan: Plan, schedule: Schedule) -> dict[int, tuple[str, ...]]:
                 met[int(match[1])][match[2]] = None
     kinds: dict[int, tuple[str, ...]] = {}
     for s, stage in enumerate(plan.stages):
-        first = next((kind for kind in met[s] if kind in "BIW"), "B")
+        first = next((kind for kind in met[s] if kind in "BIW"), "B") if stage.forward_share is None else "B"
         apart = ("R",) if "R" in met[s] and stage.recomputed_layers else ()
         kinds[s] = ("F", *apart, *(("B",) if first == "B" else ("I", "W")))
     return kinds

@@ -58,7 +58,8 @@ def _keeps_apart(plan: Plan) -> bool:
     """Whether every link is fed by one device alone and holds none, so that no queue of events is needed."""
     request = plan.request
     replicated = any(len(stage.devices) > 1 for stage in plan.stages)
-    if request.profile.tied_parameters or any(stage.recomputed_layers for stage in plan.stages):
+    special = any(stage.recomputed_layers or stage.forward_share is not None for stage in plan.stages)
+    if request.profile.tied_parameters or special:
         return False
     if replicated and len(plan.stages) > 1:
         return False

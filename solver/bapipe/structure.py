@@ -72,10 +72,27 @@ def _device_faults(plan: Plan) -> Iterator[Fault]:
 
 
 def _share_faults(plan: Plan) -> Iterator[Fault]:
+    """A device that runs a forward and a backward engine side by side has nothing else to do."""
+    cluster = plan.request.cluster
+    kinds = {kind.name: kind.execution for kind in cluster.kinds}
+    execution = {device.id: kinds[device.kind] for device in cluster.devices}
+    seats = [device for stage in plan.stages for device in stage.devices]
+    links = [cluster.links.within_host, cluster.links.between_hosts, cluster.links.between_racks]
+    links += [pair.link for pair in cluster.links.pairs]
     for s, stage in enumerate(plan.stages):
-        if stage.forward_share is not None:
-            detail = "a device split into a forward and a backward engine cannot be simulated yet; leave it out"
-            yield Fault("unsupported", detail, f"/stages/{s}/forward_share")
+        if stage.forward_share is None:
+            continue
+        faults = {
+            "both engines need a part of the device; give a share between 0 and 1": not 0 < stage.forward_share < 1,
+            "inference has no backward engine; leave the share out": plan.request.task == "inference",
+            "only an asynchronous device can be split": any(execution.get(d) == "sync" for d in stage.devices),
+            "a split device has one stage": any(seats.count(device) > 1 for device in stage.devices),
+            "a split device recomputes nothing": bool(stage.recomputed_layers),
+            "a split device has no blocking links": any(link and link.mode == "blocking" for link in links),
+        }
+        for detail, wrong in faults.items():
+            if wrong:
+                yield Fault("wrong_share", detail, f"/stages/{s}/forward_share")
 
 
 def _recomputation_faults(plan: Plan) -> Iterator[Fault]:

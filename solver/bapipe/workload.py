@@ -12,7 +12,7 @@ from bapipe.cost.share import Share, ShareTable
 from bapipe.cost.transfer import Channel, channel
 from bapipe.events import Bucket, Job, Part, Price
 from bapipe.graph import graph_of
-from bapipe.lowering import Manner, Message, Operation, earlier, lower
+from bapipe.lowering import Manner, Message, Operation, earlier, lower, split_order
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import Layer, TiedParameters
 from bapipe.structure import stage_by_layer
@@ -41,24 +41,51 @@ class Workload:
         self.operations = {operation for order in self.orders for operation in order}
         self.recomputed_apart = {operation.stage for operation in self.operations if operation.kind == "R"}
         self.shares = self._shares()
+        self._split()
+
+    def _split(self) -> None:
+        """The orders of the devices' engines, the device of each, and what one engine awaits of the other."""
+        self.tracks: list[Sequence[Operation]] = []
+        self.owners: list[int] = []
+        self.gates: list[tuple[Operation, Operation]] = []
+        for d, order in enumerate(self.orders):
+            engines: Sequence[Sequence[Operation]] = (order,)
+            if self.forward_share(d) is not None:
+                engines, gates = split_order(order)
+                self.gates += gates
+            self.tracks += engines
+            self.owners += [d] * len(engines)
+
+    def forward_share(self, device: int) -> float | None:
+        """The part of a split device that its forward engine has; None: it is not split."""
+        stages = self.stages_on(device)
+        return self.plan.stages[stages[0]].forward_share if stages else None
+
+    def part_of_device(self, operation: Operation, device: int) -> float:
+        """The part of the device that executes an operation."""
+        share = self.forward_share(device)
+        if share is None:
+            return 1.0
+        return share if operation.kind == "F" else 1 - share
 
     def job(self) -> Job:
         """The job to replay."""
         request, size = self.plan.request, self.schedule.microbatch_size
         routes = routes_of(request, stage_by_layer(self.plan), len(self.plan.stages), size)
-        lowered = lower(self.orders, routes, self.manner)
+        lowered = lower(self.tracks, routes, self.manner, self.gates)
         return Job(
             lowered=lowered,
             seconds=tuple(
-                {operation: self.shares[operation.stage, d].seconds[operation.kind] for operation in order}
-                for d, order in enumerate(self.orders)
+                {operation: self._seconds(operation, d) for operation in order}
+                for d, order in zip(self.owners, self.tracks, strict=True)
             ),
             prices=tuple(
                 Price(0.0, ()) if message.manner == "free" else self._price(message) for message in lowered.messages
             ),
             earlier={operation: before for operation in self.operations if (before := self._earlier(operation))},
             buckets=tuple(self._buckets()) if self.training else (),
-            optimizer_s=tuple(self._optimizer_s(d) for d in range(len(self.devices))),
+            optimizer_s=tuple(self._optimizer_s(d) for d in self.owners),
+            devices=tuple(self.owners),
             num_microbatches=self.schedule.num_microbatches,
         )
 
@@ -68,14 +95,17 @@ class Workload:
         return [stage.index for stage in self.plan.stages if name in stage.devices]
 
     def channel(self, source: int, target: int) -> Channel:
-        """How one device sends to another, by their numbers."""
+        """How the device of one track sends to that of another."""
+        source, target = self.owners[source], self.owners[target]
         if (source, target) not in self._channels:
             cluster = self.plan.request.cluster
             self._channels[source, target] = channel(cluster, self.placed[source], self.placed[target])
         return self._channels[source, target]
 
     def manner(self, source: int, target: int, size_bytes: float) -> Manner:
-        """How so many bytes meet the compute of both devices."""
+        """How so many bytes meet the compute of both devices; between engines of one device nothing is sent."""
+        if self.owners[source] == self.owners[target]:
+            return "free"
         way = self.channel(source, target)
         if way.link.mode == "streaming" and size_bytes:
             return "streaming"
@@ -116,10 +146,13 @@ class Workload:
 
     def _chunks(self, message: Message, way: Channel) -> int:
         """The link's chunks between asynchronous devices whose layers all emit output while they read input; else 1."""
-        kinds = [self.kinds[self.placed[d].kind] for d in (message.source, message.target)]
+        kinds = [self.kinds[self.placed[self.owners[d]].kind] for d in (message.source, message.target)]
         stages = message.made_by.stage, message.read_by.stage
         streamed = all(layer.streamable for stage in stages for layer in self.layers[stage])
         return way.link.chunks if streamed and all(kind.execution == "async" for kind in kinds) else 1
+
+    def _seconds(self, operation: Operation, device: int) -> float:
+        return self.shares[operation.stage, device].seconds[operation.kind] / self.part_of_device(operation, device)
 
     def _earlier(self, operation: Operation) -> Operation | None:
         return earlier(operation, recomputed=operation.stage in self.recomputed_apart)
@@ -162,13 +195,18 @@ class Workload:
         resources = dict.fromkeys(resource for hop in channels for resource in hop.resources) if seconds else ()
         stops = self.schedule.all_reduce == "blocking" or any(hop.link.mode == "blocking" for hop in channels)
         parts = tuple(self._part(s, d, names, stops=stops) for s, d, names in held)
-        return Bucket(stage, size_bytes, Price(seconds, tuple(resources)), tuple(ring), parts)
+        tracks = tuple(self._last_track(d) for d in ring)
+        return Bucket(stage, size_bytes, Price(seconds, tuple(resources)), tracks, parts)
+
+    def _last_track(self, device: int) -> int:
+        return len(self.owners) - 1 - self.owners[::-1].index(device)
 
     def _part(self, stage: int, device: int, layers: list[str], *, stops: bool) -> Part:
         """When a device has the gradients of some layers of a stage: with its last backward, or after its order."""
         own = (o for o in reversed(self.orders[device]) if o.stage == stage and o.kind in MAKES_GRADIENTS)
         last = None if stops else next(own, None)
         if last is None:
-            return Part(device, None, 0.0)
+            return Part(self._last_track(device), None, 0.0)
         complete_s = self.shares[stage, device].complete_s[last.kind]
-        return Part(device, last, max(complete_s[layer] for layer in layers))
+        after_s = max(complete_s[layer] for layer in layers) / self.part_of_device(last, device)
+        return Part(self._last_track(device), last, after_s)

@@ -221,8 +221,28 @@ def test_a_bound_above_the_plan_is_none():
     assert pairs(check(above)) == [("wrong_bound", "/proof/lower_bound_s")]
 
 
-def test_what_cannot_be_simulated_yet_is_unsupported():
-    assert pairs(check(with_stage(plan_of(), 1, forward_share=0.5))) == [("unsupported", "/stages/1/forward_share")]
+@pytest.mark.parametrize(
+    ("share", "kinds", "links", "said"),
+    [
+        (0.5, {}, {}, "only an asynchronous device can be split"),
+        (1.0, {"execution": "async"}, {}, "between 0 and 1"),
+        (0.5, {"execution": "async"}, {"mode": "blocking"}, "no blocking links"),
+    ],
+)
+def test_a_device_that_cannot_be_split_is_refused(share, kinds, links, said):
+    devices = cluster(3, Link(bandwidth_bytes_per_s=16.0, **links), **kinds)
+    plan = with_request(with_stage(plan_of(), 1, forward_share=share), cluster=devices)
+    faults = check(plan)
+    assert pairs(faults) == [("wrong_share", "/stages/1/forward_share")]
+    assert said in faults[0].detail
+
+
+def test_a_split_device_does_nothing_else():
+    devices = cluster(3, execution="async")
+    plan = with_request(plan_of(recomputation="allowed"), cluster=devices)
+    split = with_stage(plan, 1, forward_share=0.5, recomputed_layers=("l1",))
+    assert "recomputes nothing" in check(split)[0].detail
+    assert "one stage" in check(with_stage(with_stage(plan, 1, forward_share=0.5), 2, devices=("d1",)))[0].detail
 
 
 def test_recomputation_is_of_own_layers_each_once_and_only_where_it_is_allowed():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from bapipe.errors import InvalidInputError
 from bapipe.occupancy import usage_of
 from bapipe.problem import Link
 from bapipe.replay import replay
 from bapipe.schedules import operations
 from bapipe.simulator import simulate
-from judges.given_orders import Orders, interleaved, makespan_s, one_f_one_b, zero_bubble
+from judges.given_orders import Orders, forward_backward, interleaved, makespan_s, one_f_one_b, zero_bubble
 from judges.instances import bare_plan, cluster, equal_pipeline, layer, make_plan, request
 
 GRID = [(n, m) for n in range(1, 9) for m in range(1, 21)]
@@ -149,3 +150,46 @@ def test_replicas_of_a_stage_take_microbatches_in_turn_and_reduce_over_their_lin
     simulation = simulate(given(asked, [["a"], ["b"]], [["d0", "d1"], ["d2"]], orders, 2))
     assert simulation.step_time_s == 1.0 + 4.0 + 1.0
     assert [reduction.stage for reduction in simulation.reductions] == [0]
+
+
+def side_by_side(n, m, chunks, forward_s, backward_s):
+    """Equal stages on devices whose engines both take as long as forward and backward together."""
+    asked = streaming_request(n, m, chunks, forward_s, backward_s, 0.0, stash_bytes_per_sample=100.0)
+    stages, placed = [[f"l{k}"] for k in range(n)], [[f"d{k}"] for k in range(n)]
+    plan = given(asked, stages, placed, forward_backward(n, m, chunks), m)
+    share = forward_s / (forward_s + backward_s)
+    shared = tuple(stage.model_copy(update={"forward_share": share}) for stage in plan.stages)
+    return simulate(plan.model_copy(update={"stages": shared}))
+
+
+@pytest.mark.parametrize(("forward_s", "backward_s"), [(1.0, 1.0), (1.0, 3.0)])
+def test_fbp_stored_and_forwarded(forward_s, backward_s):
+    round_s = forward_s + backward_s
+    for n, m in GRID[::3]:
+        simulation = side_by_side(n, m, 1, forward_s, backward_s)
+        assert simulation.step_time_s == (m + 2 * n - 1) * round_s
+        assert simulation.busy_s == pytest.approx((m * round_s,) * n)
+
+
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_fbp_cut_through(chunks):
+    for n, m in GRID[::3]:
+        assert side_by_side(n, m, chunks, 1.0, 1.0).step_time_s == (m + 1) * 2.0 + 2 * (n - 1) * 2.0 / chunks
+
+
+def test_fbp_keeps_twice_as_many_in_flight():
+    for n, m in GRID[::3]:
+        orders = forward_backward(n, m)
+        found = [usage_of(order, training=True, engines=2).in_flight for order in orders]
+        assert found == [min(m, 2 * (n - s)) for s in range(n)]
+
+
+def test_a_backward_listed_before_its_forward_is_a_deadlock_on_two_engines_too():
+    plan = given(streaming_request(1, 1, 1, 1.0, 1.0, 0.0), [["l0"]], [["d0"]], [("0B0", "0F0")], 1)
+    shared = plan.stages[0].model_copy(update={"forward_share": 0.5})
+    with pytest.raises(InvalidInputError) as error:
+        simulate(plan.model_copy(update={"stages": (shared,)}))
+    assert {(fault.code, fault.pointer) for fault in error.value.faults} == {
+        ("deadlock", "/schedule/orders/0/0"),
+        ("deadlock", "/schedule/orders/0/1"),
+    }

@@ -14,7 +14,7 @@ from judges.general import Judge
 from judges.instances import filled
 from judges.plans import FEATURES, random_plan
 
-BLOCKS, PLANS = 16, 75
+BLOCKS, PLANS = 16, 80
 SHOWN_AGAIN = 4
 """One plan in so many is also checked with its figures filled in."""
 

@@ -90,7 +90,25 @@ class Judge:
         if kind in "BI" and stage not in self.has_r:
             for name in again:
                 total += next(t for t in self.layers[name].times if t.device_kind == device.kind).forward_s
-        return total * self.size / device.speed
+        return total * self.size / device.speed / self.engine(op)
+
+    def engine(self, op: Op) -> float:
+        share = self.plan.stages[op[0]].forward_share
+        return 1.0 if share is None else share if op[1] == "F" else 1 - share
+
+    def halves(self, device: str) -> bool:
+        """Whether forwards and backwards run side by side."""
+        return any(s.forward_share is not None for s in self.plan.stages if device in s.devices)
+
+    def held_back(self) -> dict[Op, list[Op]]:
+        """What a forward on a split device awaits: the backwards listed before it, but for the last."""
+        return {
+            op: [b for b in order[:k] if b[1] == "B"][:-1]
+            for device, order in self.orders.items()
+            if self.halves(device)
+            for k, op in enumerate(order)
+            if op[1] == "F"
+        }
 
     def way(self, a: str, b: str) -> tuple[Any, list[Any]]:
         one, two = self.devices[a], self.devices[b]
@@ -250,7 +268,11 @@ class Judge:
                 for _, groups in sorted(ranked, key=lambda pair: pair[0]):
                     script += [tuple(map(id, sorted(g, key=lambda p: p.priority))) for g in groups]
                 script += order[k : k + 1]
-            scripts[device] = script
+            if self.halves(device):
+                scripts[f"{device}/F"] = [op for op in script if op[1] == "F"]
+                scripts[f"{device}/B"] = [op for op in script if op[1] != "F"]
+            else:
+                scripts[device] = script
         return scripts
 
     def solve(self) -> None:
@@ -258,6 +280,7 @@ class Judge:
         known = {id(parcel): parcel for parcel in self.parcels}
         self.starts: dict[Op, float] = dict.fromkeys(self.place, 0.0)
         self.cost = {op: self.seconds(op) for op in self.place}
+        late = self.held_back()
         inbox: dict[Op, list[Parcel]] = defaultdict(list)
         for parcel in self.parcels:
             if parcel.reader is not None:
@@ -266,27 +289,28 @@ class Judge:
             before = (dict(self.starts), [(parcel.begun, parcel.arrival) for parcel in self.parcels])
             reached: dict[Any, float] = {}
             done: dict[str, float] = {}
-            for device, script in scripts.items():
-                now = 0.0
+            for name, script in scripts.items():
+                device, now = name.partition("/")[0], 0.0
                 for step in script:
                     if step in self.place:
-                        for parcel in inbox[step]:
-                            now = max(now, parcel.arrival)
-                        for kind in {"R": "F", "B": "RF", "I": "RF", "W": "I"}.get(step[1], ""):
-                            mate = (step[0], kind, step[2])
-                            now = max(now, self.starts[mate] + self.cost[mate]) if mate in self.place else now
-                        self.starts[step] = now
-                        now += self.cost[step]
+                        self.starts[step] = max(now, self.earliest(step, inbox[step], late.get(step, [])))
+                        now = self.starts[step] + self.cost[step]
                     else:
                         reached[step] = max(now, reached.get(step, 0.0))
                         now = max([now, *(known[number].begun + known[number].seconds for number in step)])
-                done[device] = now
+                done[device] = max(now, done.get(device, 0.0))
             self.serve(reached, done)
             if before == (self.starts, [(parcel.begun, parcel.arrival) for parcel in self.parcels]):
                 break
         else:
             raise ValueError("no start times satisfy the orders")
         self.finish(done)
+
+    def earliest(self, op: Op, awaited: list[Parcel], late: list[Op]) -> float:
+        """When all is there that an operation reads or must not overtake."""
+        mates = [(op[0], kind, op[2]) for kind in {"R": "F", "B": "RF", "I": "RF", "W": "I"}.get(op[1], "")]
+        before = [*late, *(mate for mate in mates if mate in self.place)]
+        return max([0.0, *(p.arrival for p in awaited), *(self.starts[b] + self.cost[b] for b in before)])
 
     def serve(self, reached: dict[Any, float], done: dict[str, float]) -> None:
         """First come, first served on every lane."""
@@ -376,7 +400,10 @@ class Judge:
     def most_stashed(self, device: str) -> float:
         held: dict[tuple[int, int], float] = {}
         most = 0.0
-        for stage, kind, k in self.orders[device]:
+        order = self.orders[device]
+        if order and self.halves(device):
+            return self.stash(order[0][0], full=True) * self.side_by_side(order)
+        for stage, kind, k in order:
             if kind == "F":
                 held[stage, k] = self.stash(stage, full=False)
             elif kind == "R" or (kind in "BI" and stage not in self.has_r):
@@ -384,6 +411,15 @@ class Judge:
             most = max(most, sum(held.values()))
             if kind in "BW":
                 del held[stage, k]
+        return most
+
+    def side_by_side(self, order: list[Op]) -> int:
+        """Most micro-batches alive when each backward may last until the next one starts."""
+        most = 0
+        for k, (_, kind, _) in enumerate(order):
+            before = sum(b[1] == "B" for b in order[:k])
+            ended = before if kind == "B" else max(0, before - 1)
+            most = max(most, sum(f[1] == "F" for f in order[: k + 1]) - ended)
         return most
 
     def buffers(self, device: str, stage: int) -> float:
@@ -400,6 +436,7 @@ class Judge:
             if kind in "BW" or not self.training:
                 alive.discard(k)
                 grads.discard(k)
+        most = self.side_by_side(mine) if self.halves(device) else most
         n = sum(kind == "F" for _, kind, _ in mine)
         everything = self.cluster.receive_buffers == "all"
         forwards = [p for p in self.parcels if p.sender and p.sender[1] == "F" and p.ends[0] != p.ends[1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from bapipe.events import Job, Price, Replayed, replay_events
 from bapipe.lowering import Lowered, Manner, Operation, Route, earlier, lower
@@ -35,6 +36,7 @@ def job_of(lowered: Lowered, seconds: dict[str, float], send_s: float) -> Job:
         },
         buckets=(),
         optimizer_s=(0.0,) * len(orders),
+        devices=tuple(range(len(orders))),
         num_microbatches=1 + max(operation.microbatch for order in orders for operation in order),
     )
 
@@ -80,6 +82,19 @@ def zero_bubble(n: int, m: int, variant: int) -> Orders:
         backwards = [[Operation(s, "I", k), *([Operation(s, "W", k - lag)] if k >= lag else [])] for k in range(m)]
         late = [Operation(s, "W", k) for k in range(max(0, m - lag), m)]
         orders.append([*_in_turn(forwards, backwards, variant * (n - s - 1)), *late])
+    return orders
+
+
+def forward_backward(n: int, m: int, chunks: int = 1) -> Orders:
+    """FBP: so many forwards until the first gradient is back, then backward and forward side by side."""
+    orders = []
+    for s in range(n):
+        first = min(m, 1 + ceil(2 * (n - s - 1) / chunks))
+        order = [Operation(s, "F", k) for k in range(first)]
+        for k in range(m):
+            order.append(Operation(s, "B", k))
+            order += [Operation(s, "F", first + k)] if first + k < m else []
+        orders.append(order)
     return orders
 
 

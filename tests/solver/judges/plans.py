@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import (
@@ -40,16 +40,29 @@ FEATURES = (
     "fused exchange",
     "ordered exchange",
     "streaming",
+    "two engines a device",
 )
+ONE_ENGINE = (
+    *("several stages a device", "split backward", "recomputation inside the backward", "recomputation apart"),
+    *("inference", "fused exchange", "ordered exchange"),
+)
+"""What a device that runs forwards and backwards side by side cannot do."""
+
+EXCLUDED = (
+    ("two engines a device", ONE_ENGINE),
+    ("inference", (*ONE_ENGINE[1:4], "tied parameters")),
+    ("skip tensors direct", ("skip tensors relayed",)),
+    ("recomputation apart", ("recomputation inside the backward",)),
+)
+"""Which features exclude which others."""
+
 KINDS = ("one", "two")
 
 
 def random_plan(seed: int) -> tuple[Plan, set[str]]:
-    """A plan without figures, and which of `FEATURES` it has. Every feature is wanted by one seed in seventeen."""
+    """A plan without figures, and which of `FEATURES` it has. Each feature is wanted by one seed in so many."""
     random = Random(seed)
-    wanted = {FEATURES[seed % len(FEATURES)]} | {feature for feature in FEATURES if random.random() < 0.2}
-    if "inference" in wanted:
-        wanted -= {"split backward", "recomputation inside the backward", "recomputation apart", "tied parameters"}
+    wanted = _wanted(random, FEATURES[seed % len(FEATURES)])
     layers = [_layer(random, number, wanted) for number in range(random.randint(3, 7))]
     cluster = _cluster(random, wanted)
     stages, placed = _placement(random, len(layers), [device.id for device in cluster.devices], wanted)
@@ -78,7 +91,28 @@ def random_plan(seed: int) -> tuple[Plan, set[str]]:
         orders=orders,
     )
     plan = bare_plan(request, stages, placed, schedule, again)
+    if "two engines a device" in wanted:
+        shared = [
+            stage.model_copy(update={"forward_share": random.choice((0.5, 0.5, 0.5, 0.25))})
+            if random.random() < 0.8
+            else stage
+            for stage in plan.stages
+        ]
+        plan = plan.model_copy(update={"stages": tuple(shared)})
     return plan, _features(plan)
+
+
+def _wanted(random: Random, first: str) -> set[str]:
+    """One feature for sure, and others that go with it."""
+    wanted = {first} | {feature for feature in FEATURES if random.random() < 0.2}
+    for one, others in EXCLUDED:
+        if first == one:
+            wanted -= set(others)
+        elif one in wanted and first in others:
+            wanted.discard(one)
+        elif one in wanted:
+            wanted -= set(others)
+    return wanted
 
 
 def _features(plan: Plan) -> set[str]:
@@ -113,6 +147,7 @@ def _features(plan: Plan) -> set[str]:
         "inference": request.task == "inference",
         "fused exchange": ("blocking", "fused") in modes and several,
         "streaming": any(mode == "streaming" for mode, _ in modes) and several,
+        "two engines a device": any(stage.forward_share is not None for stage in plan.stages),
         "ordered exchange": ("blocking", "ordered") in modes and several,
     }
     return {feature for feature, present in has.items() if present}
@@ -184,7 +219,7 @@ def _cluster(random: Random, wanted: set[str]) -> Cluster:
         kinds=tuple(
             DeviceKind(
                 name=name,
-                execution="async" if "streaming" in wanted and random.random() < 0.9 else "sync",
+                execution=_execution(random, wanted),
                 reserved_bytes=random.choice((0, 11)),
                 memory_bandwidth_bytes_per_s=random.choice((None, 256.0, 1024.0)),
             )
@@ -201,6 +236,12 @@ def _cluster(random: Random, wanted: set[str]) -> Cluster:
         skip_tensors="direct" if "skip tensors direct" in wanted else "relay",
         receive_buffers="all" if "all receive buffers" in wanted else "in_flight",
     )
+
+
+def _execution(random: Random, wanted: set[str]) -> Literal["sync", "async"]:
+    if "two engines a device" in wanted:
+        return "async"
+    return "async" if "streaming" in wanted and random.random() < 0.9 else "sync"
 
 
 def _placement(
