@@ -61,7 +61,7 @@ class Stash:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a device keeps from a moment on: micro-batches, and bytes of their stashes."""
+    """What a device keeps from a moment on, or how that changes: micro-batches, and bytes of their stashes."""
 
     time_s: float
     microbatches: int
@@ -87,7 +87,8 @@ def trace_events(plan: Plan, simulation: Simulation) -> Iterator[Event]:
                 yield from _thread_names(number, thread, name if lane == 1 else f"{name} ({lane})")
                 for part in some:
                     yield from _slice_events(number, thread, name.split(" ")[0], part)
-        kept = list(_kept(process.operations, sizes, training=simulation.cost.training))
+        changes = _kept(process.operations, sizes, training=simulation.cost.training)
+        kept = list(_in_time(changes))
         yield from _counters(number, kept, simulation.peak_memory_bytes[number - 1], simulation.step_time_s)
 
 
@@ -207,25 +208,28 @@ def _counters(process: int, kept: list[Kept], peak_bytes: float, step_time_s: fl
         yield _counter(process, moment.time_s, "in flight", {"micro-batches": moment.microbatches})
 
 
+def _in_time(changes: Iterator[Kept]) -> Iterator[Kept]:
+    """The changes of what is kept, added up in the order of time: two engines of a device do not take turns."""
+    microbatches, stash_bytes = 0, 0.0
+    for change in sorted(changes, key=lambda each: each.time_s):
+        microbatches, stash_bytes = microbatches + change.microbatches, stash_bytes + change.stash_bytes
+        yield Kept(change.time_s, microbatches, stash_bytes)
+
+
 def _kept(operations: list[Span], sizes: list[Stash], *, training: bool) -> Iterator[Kept]:
-    """What is kept at the start, and from every change on: `bapipe.occupancy` in the order of time.
+    """What changes of what is kept, and when, from nothing at the start: `bapipe.occupancy` in time.
 
     In inference a micro-batch is in flight while it is computed, and has no stash.
     """
     apart = {span.stage for span in operations if span.kind == "R"}
-    microbatches, stash_bytes = 0, 0.0
-    yield Kept(0.0, microbatches, stash_bytes)
+    yield Kept(0.0, 0, 0.0)
     for span in operations:
         size = sizes[span.stage]
         gained_bytes = _gained_bytes(span.kind, size, apart=span.stage in apart)
         if span.kind == "F" or gained_bytes:
-            microbatches += span.kind == "F"
-            stash_bytes += gained_bytes
-            yield Kept(span.start_s, microbatches, stash_bytes)
+            yield Kept(span.start_s, int(span.kind == "F"), gained_bytes)
         if span.kind in (RELEASING if training else "F"):
-            microbatches -= 1
-            stash_bytes -= size.full_bytes
-            yield Kept(span.end_s, microbatches, stash_bytes)
+            yield Kept(span.end_s, -1, -size.full_bytes)
 
 
 def _gained_bytes(kind: str, size: Stash, *, apart: bool) -> float:
