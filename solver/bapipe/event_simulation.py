@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from bapipe.cost.collectives import ring_bytes
@@ -78,6 +79,7 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
     busy_s = tuple(compute_s[d] + job.optimizer_s[track[d]] for d in range(count))
     step_time_s = max(replayed.optimizer_end_s)
     available_s = count * step_time_s
+    exchanged = _exchanged_bytes(job)
     return Simulation(
         devices=cost.devices,
         cost=cost,
@@ -96,7 +98,7 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
             _span_bubble_s(order, seconds, compute_s[d], replayed) for d, order in enumerate(work.orders)
         ),
         bubble_fraction=min(1.0, max(0.0, 1 - sum(busy_s) / available_s)) if available_s else 0.0,
-        peak_memory_bytes=tuple(_peak_bytes(work, job, d) for d in range(count)),
+        peak_memory_bytes=tuple(_peak_bytes(work, d, exchanged) for d in range(count)),
         links=tuple(_link_uses(job, cost.devices)),
     )
 
@@ -139,9 +141,12 @@ def _span_bubble_s(
     return max(0.0, last_s - first_s - compute_s)
 
 
-def _peak_bytes(work: Workload, job: Job, device: int) -> float:
-    request, size = work.plan.request, work.schedule.microbatch_size
-    stages = {stage: _held(work, job, device, stage, size) for stage in work.stages_on(device)}
+def _peak_bytes(work: Workload, device: int, exchanged: dict[tuple[int, int, str], float]) -> float:
+    request = work.plan.request
+    stages = {
+        stage: _held(work, stage, *(exchanged.get((device, stage, way), 0.0) for way in ("in", "out")))
+        for stage in work.stages_on(device)
+    }
     layers = [layer for stage in stages for layer in work.layers[stage]]
     static = sum(static_bytes(request, layer) for layer in layers)
     static += sum(tied_static_bytes(request, tied) for tied in work.tied_on(device))
@@ -157,26 +162,28 @@ def _peak_bytes(work: Workload, job: Job, device: int) -> float:
     return work.kinds[work.placed[device].kind].reserved_bytes + peak
 
 
-def _held(work: Workload, job: Job, device: int, stage: int, size: int) -> Held:
+def _held(work: Workload, stage: int, received_bytes: float, sent_bytes: float) -> Held:
     """What a micro-batch of a stage keeps on a device; only what comes from or goes to another has a buffer."""
-    request, layers = work.plan.request, work.layers[stage]
+    request, layers, size = work.plan.request, work.layers[stage], work.schedule.microbatch_size
     again = set(work.plan.stages[stage].recomputed_layers)
-    received: dict[int, float] = {}
-    sent: dict[int, float] = {}
-    for message in job.lowered.messages:
-        source, target = job.devices[message.source], job.devices[message.target]
-        if source != target and message.made_by.kind == "F":
-            if target == device and message.read_by.stage == stage:
-                received[message.made_by.stage] = message.size_bytes
-            if source == device and message.made_by.stage == stage:
-                sent[message.read_by.stage] = message.size_bytes
     return Held(
         stash_bytes=size * sum(stash_bytes_per_sample(request, layer) for layer in layers),
         kept_bytes=size * sum(kept_bytes_per_sample(request, layer, recomputed=layer.id in again) for layer in layers),
-        input_bytes=sum(received.values()),
-        output_bytes=sum(sent.values()),
+        input_bytes=received_bytes,
+        output_bytes=sent_bytes,
         workspace_bytes=float(max(layer.workspace_bytes for layer in layers)),
     )
+
+
+def _exchanged_bytes(job: Job) -> dict[tuple[int, int, str], float]:
+    """By device, stage and direction (`in`, `out`), the activations of a micro-batch that reach or leave a device."""
+    sizes: dict[tuple[int, int, str], dict[int, float]] = defaultdict(dict)
+    for message in job.lowered.messages:
+        source, target = job.devices[message.source], job.devices[message.target]
+        if source != target and message.made_by.kind == "F":
+            sizes[target, message.read_by.stage, "in"][message.made_by.stage] = message.size_bytes
+            sizes[source, message.made_by.stage, "out"][message.read_by.stage] = message.size_bytes
+    return {place: sum(by_stage.values()) for place, by_stage in sizes.items()}
 
 
 def _link_uses(job: Job, devices: Sequence[str]) -> Iterator[LinkUse]:

@@ -13,6 +13,9 @@ from bapipe.replay import AllReduce, Timeline, replay
 LONGEST_TRANSIENT = 64
 """Steps replayed in search of the steady repetition; one or two are enough unless optimizer steps dominate."""
 
+REPLAYED_OPERATIONS, FEWEST_REPLAYS = 2**18, 4
+"""Event by event, so many operations are replayed in that search, and as many steps at least."""
+
 
 def period_s(cost: PipelineCost, first: Timeline, num_microbatches: int, all_reduce: AllReduce) -> float:
     """Seconds from step to step in steady repetition, where `first` is the first step.
@@ -62,7 +65,9 @@ def period_of_job_s(job: Job, first: Replayed, *, training: bool) -> float:
     def again(timeline: Replayed) -> Replayed:
         return replay_events(job, timeline.occupied)
 
-    return _repeated_shift_s(first, again, lambda timeline: timeline.occupied.device_s)
+    affordable = max(FEWEST_REPLAYS, REPLAYED_OPERATIONS // max(1, len(first.starts_s)))
+    longest = min(LONGEST_TRANSIENT, affordable)
+    return _repeated_shift_s(first, again, lambda timeline: timeline.occupied.device_s, longest)
 
 
 def _busiest_s(job: Job) -> float:
@@ -79,21 +84,23 @@ def _replayed_shift_s(cost: PipelineCost, first: Timeline, num_microbatches: int
     def again(timeline: Timeline) -> Timeline:
         return replay(cost, orders, num_microbatches, all_reduce=all_reduce, busy=timeline.busy)
 
-    return _repeated_shift_s(first, again, lambda timeline: timeline.busy.device_s)
+    return _repeated_shift_s(first, again, lambda timeline: timeline.busy.device_s, LONGEST_TRANSIENT)
 
 
 T = TypeVar("T")
 
 
-def _repeated_shift_s(first: T, again: Callable[[T], T], ends_of: Callable[[T], tuple[float, ...]]) -> float:
+def _repeated_shift_s(
+    first: T, again: Callable[[T], T], ends_of: Callable[[T], tuple[float, ...]], longest: int
+) -> float:
     """Replays steps until the ends of all devices have moved by one amount since an earlier step.
 
-    From there on everything repeats, so that amount over the steps between is the period. (After `LONGEST_TRANSIENT`
-    steps without such a recurrence: the mean over all of them.)
+    From there on everything repeats, so that amount over the steps between is the period. (After `longest` steps
+    without such a recurrence: the mean over all of them.)
     """
     ends = [ends_of(first)]
     timeline = first
-    for _ in range(LONGEST_TRANSIENT):
+    for _ in range(longest):
         timeline = again(timeline)
         now = ends_of(timeline)
         for steps, before in enumerate(reversed(ends), start=1):
@@ -101,4 +108,4 @@ def _repeated_shift_s(first: T, again: Callable[[T], T], ends_of: Callable[[T], 
             if max(growth) - min(growth) <= 1e-12 * max(now):
                 return max(growth) / steps
         ends.append(now)
-    return (max(ends[-1]) - max(ends[0])) / LONGEST_TRANSIENT
+    return (max(ends[-1]) - max(ends[0])) / longest

@@ -142,3 +142,18 @@ def test_a_trace_needs_a_folder(plan: Document, write: Any, run: Any, tmp_path: 
 
     assert result.exit_code == 2
     assert "there is no folder" in result.stderr
+
+
+def test_orders_of_a_file_are_executed_instead(plan: Document, write: Any, run: Any, tmp_path: Any) -> None:
+    plan["request"].pop("schedules")
+    given = tmp_path / "orders.csv"
+    rows = [",".join(order) for order in plan["schedule"]["orders"]]
+    given.write_text("\n".join(rows))
+    result = run("simulate", write("plan.json", plan), "--orders", str(given), "--json")
+    assert result.exit_code == 0, result.output
+    given.write_text("\n".join([f"{rows[0]},0F0", *rows[1:]]))
+    result = run("simulate", write("plan.json", plan), "--orders", str(given))
+    assert result.exit_code == 3
+    assert f"row 1, cell {len(plan['schedule']['orders'][0]) + 1}: 0F0 was already executed" in " ".join(
+        (result.stdout + result.stderr).split()
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from bapipe.errors import Fault
+from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, percent_text, rate_text, seconds_text
 from bapipe.wording import arrangement_text
@@ -36,10 +36,17 @@ TraceOption = Annotated[
     Path | None,
     typer.Option("--trace", help="Write the step to this file, for Perfetto or chrome://tracing.", show_default=False),
 ]
+OrdersOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--orders", help="Execute the orders in this file, CSV or JSON with a row a device.", show_default=False
+    ),
+]
 
 
 def simulate(
     plan: PlanArgument,
+    orders: OrdersOption = None,
     width: WidthOption = None,
     html: HtmlOption = None,
     trace: TraceOption = None,
@@ -58,11 +65,10 @@ def simulate(
             typer.echo("bapipe: the plan says that nothing fits; there is nothing to simulate", err=True)
             raise typer.Exit(ExitCode.INFEASIBLE)
         from bapipe.check import check, is_claim
-        from bapipe.simulator import simulate as replay
         from bapipe.timeline import html_timeline
         from bapipe.trace import chrome_trace
 
-        simulation = replay(subject)
+        subject, simulation = _replayed(subject, orders)
         faults = check(subject, simulation)
         if html is not None:
             write_file(html, html_timeline(subject, simulation))
@@ -74,6 +80,21 @@ def simulate(
             _print(subject, simulation, faults, width)
         if not all(is_claim(fault) for fault in faults):
             raise typer.Exit(ExitCode.INVALID_INPUT)
+
+
+def _replayed(plan: Plan, orders: Path | None) -> tuple[Plan, Simulation]:
+    """The plan and its simulation, in the orders of a file where one is given; faults then name its rows and cells."""
+    from bapipe.formats.order_table import load_orders, with_orders
+    from bapipe.simulator import simulate as replay
+
+    if orders is None:
+        return plan, replay(plan)
+    given = load_orders(orders)
+    plan = with_orders(plan, given)
+    try:
+        return plan, replay(plan)
+    except InvalidInputError as error:
+        raise InvalidInputError(given.located(error.faults)) from None
 
 
 def _figures(plan: Plan, simulation: Simulation, faults: list[Fault]) -> dict[str, Any]:
