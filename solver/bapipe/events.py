@@ -20,6 +20,9 @@ from typing import NamedTuple
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.lowering import Exchange, Lowered, Message, Operation
 
+NAMED = 9
+"""How many operations of a cycle a fault names; it counts the others."""
+
 Resource = Hashable
 """A direction of a link, or a network card: one transfer at a time."""
 
@@ -288,7 +291,16 @@ class _State:
     def stuck(self, pointer: Callable[[int, Operation], str]) -> list[Fault]:
         """A fault for each order that waits forever, with the cycle that it waits for."""
         waits = {d: self.wait(d) for d, order in enumerate(self.orders) if self.places[d] < len(order)}
-        return [Fault("deadlock", self.wait_text(d, waits), pointer(d, self.next_operation(d))) for d in waits]
+        cycles = _cycles(waits)
+        return [
+            Fault(
+                "deadlock",
+                f"{what} waits forever for {awaited}, in the cycle {cycles[d]}; "
+                "order what is awaited before what awaits it",
+                pointer(d, self.next_operation(d)),
+            )
+            for d, (what, awaited, _) in waits.items()
+        ]
 
     def next_operation(self, number: int) -> Operation:
         """The operation that never starts; the last, if only a transfer is left."""
@@ -309,17 +321,23 @@ class _State:
         missing = next(n for n in self.job.lowered.reads[step] if n not in self.arrivals_s)
         return str(step), str(self.messages[missing].made_by), self.messages[missing].source
 
-    def wait_text(self, device: int, waits: dict[int, tuple[str, str, int]]) -> str:
-        what, awaited, _ = waits[device]
-        seen: list[int] = []
-        while device not in seen:
-            seen.append(device)
+
+def _cycles(waits: dict[int, tuple[str, str, int]]) -> dict[int, str]:
+    """For each device that waits, the cycle that it waits for in the end, in words."""
+    texts: dict[int, str] = {}
+    for device in waits:
+        path: dict[int, None] = {}
+        while device not in path and device not in texts:
+            path[device] = None
             device = waits[device][2]
-        cycle = [waits[number][0] for number in [*seen[seen.index(device) :], device]]
-        return (
-            f"{what} waits forever for {awaited}, in the cycle {' -> '.join(cycle)}; "
-            "order what is awaited before what awaits it"
-        )
+        if device in path:
+            ring = list(path)
+            names = [waits[number][0] for number in [*ring[ring.index(device) :], device]]
+            if len(names) > NAMED:
+                names[NAMED - 1 : -1] = [f"{len(names) - NAMED} more"]
+            texts[device] = " -> ".join(names)
+        texts |= dict.fromkeys(path, texts[device])
+    return texts
 
 
 def _exchange_text(messages: Sequence[Message], step: Exchange, device: int) -> str:

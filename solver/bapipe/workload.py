@@ -38,6 +38,11 @@ class Workload:
         self.placed = [known[device] for device in self.devices]
         self.kinds = {kind.name: kind for kind in request.cluster.kinds}
         self.layers = self._layers_in_order()
+        self._stages: list[list[int]] = [[] for _ in self.devices]
+        numbers = {name: d for d, name in enumerate(self.devices)}
+        for stage in self.plan.stages:
+            for name in stage.devices:
+                self._stages[numbers[name]].append(stage.index)
         self.operations = {operation for order in self.orders for operation in order}
         self.recomputed_apart = {operation.stage for operation in self.operations if operation.kind == "R"}
         self.shares = self._shares()
@@ -91,8 +96,7 @@ class Workload:
 
     def stages_on(self, device: int) -> list[int]:
         """The stages of the device with this number."""
-        name = self.devices[device]
-        return [stage.index for stage in self.plan.stages if name in stage.devices]
+        return self._stages[device]
 
     def channel(self, source: int, target: int) -> Channel:
         """How the device of one track sends to that of another."""

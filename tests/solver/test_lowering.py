@@ -127,3 +127,13 @@ def test_a_cycle_of_orders_is_named_by_its_operations():
         ("deadlock", "/schedule/orders/1/1"),
     ]
     assert "in the cycle 0B0 -> 1F1 -> 0B0" in error.value.faults[0].detail
+
+
+def test_a_long_cycle_is_shortened():
+    n = 20  # stage n + d before stage d on every device d: each waits for the device before it
+    orders = [[Operation(n + d, "F", 0), Operation(d, "F", 0)] for d in range(n)]
+    with pytest.raises(InvalidInputError) as error:
+        replay_events(job_of(lowered_pipeline(orders, 2 * n, "free"), {"F": 1.0}, 0.0))
+    assert len(error.value.faults) == n
+    said = {fault.detail.partition("in the cycle ")[2].partition(";")[0] for fault in error.value.faults}
+    assert said == {"20F0 -> 39F0 -> 38F0 -> 37F0 -> 36F0 -> 35F0 -> 34F0 -> 33F0 -> 12 more -> 20F0"}
