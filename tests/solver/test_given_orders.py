@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import pytest
 
 from bapipe.errors import InvalidInputError
+from bapipe.events import Price, replay_events
 from bapipe.occupancy import usage_of
 from bapipe.problem import Link
 from bapipe.replay import replay
 from bapipe.schedules import operations
 from bapipe.simulator import simulate
-from judges.given_orders import Orders, forward_backward, interleaved, makespan_s, one_f_one_b, zero_bubble
+from judges.given_orders import (
+    Orders,
+    forward_backward,
+    interleaved,
+    job_of,
+    lowered_pipeline,
+    makespan_s,
+    one_f_one_b,
+    zero_bubble,
+)
 from judges.instances import bare_plan, cluster, equal_pipeline, layer, make_plan, request
 
 GRID = [(n, m) for n in range(1, 9) for m in range(1, 21)]
@@ -193,3 +206,32 @@ def test_a_backward_listed_before_its_forward_is_a_deadlock_on_two_engines_too()
         ("deadlock", "/schedule/orders/0/0"),
         ("deadlock", "/schedule/orders/0/1"),
     }
+
+
+def unequal(n, m, forward, backward, send, manner):
+    """The end of 1F1B over unequal stages and boundaries."""
+    job = job_of(lowered_pipeline(one_f_one_b(n, m), n, manner), {"F": 0.0, "B": 0.0}, 0.0)
+    seconds = tuple({o: (forward if o.kind == "F" else backward)[o.stage] for o in order} for order in job.seconds)
+    prices = tuple(
+        Price(send[min(message.made_by.stage, message.read_by.stage)], ((message.source, message.target),))
+        for message in job.lowered.messages
+    )
+    return max(replay_events(replace(job, seconds=seconds, prices=prices)).compute_end_s)
+
+
+@pytest.mark.parametrize("manner", ["overlapped", "fused", "ordered"])
+def test_fill_work_and_drain_bound_every_link_that_stores_and_forwards(manner):
+    random = Random(3)
+    for _ in range(1000):
+        n, m = random.randint(2, 6), random.randint(1, 10)
+        forward, backward, send = ([random.randint(1, 32) / 8 for _ in range(n)] for _ in range(3))
+        end_s = unequal(n, m, forward, backward, send, manner)
+        for s in range(n):
+            way_s = sum(send[:s])
+            fill_s, drain_s = sum(forward[:s]) + way_s, sum(backward[:s]) + way_s
+            assert fill_s + m * (forward[s] + backward[s]) + drain_s <= end_s
+
+
+def test_they_do_not_bound_links_that_stream():
+    found = step_s(streaming_request(3, 4, 4, 1.0, 2.0, 0.0), 4)
+    assert found < (3 - 1) * 3.0 + 4 * 3.0
