@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from bapipe.assembly import Assembler, Draft
-from bapipe.candidates import DATA_PARALLEL, Candidate, microbatch_sizes
+from bapipe.candidates import DATA_PARALLEL, MAX_OPERATIONS, Candidate, microbatch_sizes
 from bapipe.cuts import cut_space
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest, ScheduleName
@@ -77,7 +77,10 @@ def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callab
     possible = [c for c in every if schedule != DATA_PARALLEL or count <= c.num_microbatches]
     if not possible:
         return f"{batch} samples cannot be shared by {count} devices at these micro-batch sizes"
-    drafts = [make(candidate) for candidate in possible]
+    short = [candidate for candidate in possible if candidate.num_operations <= MAX_OPERATIONS]
+    if not short:
+        return f"{possible[0].num_microbatches} micro-batches are too many to replay on {count} devices"
+    drafts = [make(candidate) for candidate in short]
     fitting = [draft for draft in drafts if draft.fits]
     if fitting:
         return min(fitting, key=lambda draft: draft.simulation.step_time_s)

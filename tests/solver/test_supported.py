@@ -115,6 +115,14 @@ def test_infeasible_names_the_smallest_device_and_the_baseline_the_one_that_over
     assert all("of 5 B on d1" in baseline.note for baseline in found.baselines)
 
 
+def test_a_baseline_too_long_to_replay_is_left_out_and_says_so() -> None:
+    asked = request([layer(name, **SIZED) for name in "abcd"], 4, 100_000, microbatch_sizes=(1,), time_limit_s=1.0)
+    notes = {baseline.name: baseline.note for baseline in plan(asked).baselines if baseline.step_time_s is None}
+    assert notes == dict.fromkeys(
+        ("gpipe-equal-layers", "1f1b-equal-layers"), "100000 micro-batches are too many to replay on 4 devices"
+    )
+
+
 def test_a_whole_number_may_be_written_with_a_point() -> None:
     written = parse(ModelProfile, {"name": "m", "layers": [{"id": "a", "parameter_bytes": 4e6}]})
     assert written.layers[0].parameter_bytes == 4_000_000
