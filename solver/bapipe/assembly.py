@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bapipe.candidates import Candidate
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
+from bapipe.graph import Graph, graph_of
 from bapipe.plan import Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
 from bapipe.replay import AllReduce
@@ -130,6 +132,10 @@ class Assembler:
     request: PlanRequest
     _tables: dict[int, CostTable] = field(default_factory=dict)
 
+    @cached_property
+    def _graph(self) -> Graph:
+        return graph_of(self.request.profile)
+
     def pipeline(self, candidate: Candidate, space: CutSpace, cuts: tuple[int, ...]) -> Draft:
         """Stage s holds what is between cuts s and s + 1, on the device at position s."""
         profile = self.request.profile
@@ -166,5 +172,5 @@ class Assembler:
 
     def _table(self, microbatch_size: int) -> CostTable:
         if microbatch_size not in self._tables:
-            self._tables[microbatch_size] = CostTable(self.request, microbatch_size)
+            self._tables[microbatch_size] = CostTable(self.request, microbatch_size, self._graph)
         return self._tables[microbatch_size]

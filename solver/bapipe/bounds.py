@@ -38,6 +38,18 @@ def balanced_bound_s(total_s: float, largest_layer_s: float, num_stages: int, nu
     return max(total_s / shared, num_microbatches * largest_layer_s)
 
 
+def load_bound_s(problem: PartitionProblem, way_s: Array | None, inner: Indices, outer: Indices, stage: int) -> Array:
+    """The larger of load and link bound of the stage between cuts, which broadcast, with `stage` stages in front of it.
+
+    `way_s`: [cuts] least transfer seconds, one way, over the boundaries between those; None: nothing is known of them.
+    """
+    costs, count = problem.costs, problem.num_microbatches
+    link = problem.boundary_s(stage - 1)[inner]
+    both_ways = costs.directions * (link if way_s is None else link + way_s[inner])
+    load = count * (costs.work_s[outer] - costs.work_s[inner]) + costs.work_s[inner] + both_ways
+    return np.asarray(np.maximum(load, costs.work_s[-1] + both_ways + (count - 1) * link))
+
+
 @dataclass(frozen=True)
 class FrontBounds:
     """[stages in front][cuts] over all partitions of what is inside a cut into so many stages, that fit.
@@ -94,11 +106,7 @@ class _FrontValues:
 
     def load_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Load and link bound of a stage with so many in front; infinity above `below_s` or where it does not fit."""
-        costs, count = self.problem.costs, self.problem.num_microbatches
-        link = self.problem.boundary_s(stage - 1)[inner]
-        way = link if self.way_s is None else link + self.way_s[stage][inner]
-        load = count * (costs.work_s[outer] - costs.work_s[inner]) + costs.work_s[inner] + costs.directions * way
-        load = np.maximum(load, costs.work_s[-1] + costs.directions * way + (count - 1) * link)
+        load = load_bound_s(self.problem, None if self.way_s is None else self.way_s[stage], inner, outer, stage)
         allowed = self.problem.fits(inner, outer, self.problem.num_stages - 1 - stage) & (load <= self.below_s)
         return np.where(allowed, load, np.inf)
 

@@ -126,7 +126,8 @@ def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
 
 
 def _scope(request: PlanRequest, outcome: Outcome) -> str:
-    sizes = ", ".join(str(size) for size in microbatch_sizes(request) if size not in left_out(request))
+    small = left_out(request)
+    sizes = ", ".join(str(size) for size in microbatch_sizes(request) if size not in small)
     return (
         f"schedules {', '.join(allowed_schedules(request))}; micro-batches of {sizes}; one stage a device on the first "
         f"devices in the order given; cuts: {_cuts(request, outcome)}"

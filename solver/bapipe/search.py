@@ -312,7 +312,7 @@ class Search:
         costs, stages = problem.costs, candidate.num_devices
         if stages < len(chain):
             for amount in (costs.work_s, costs.static_bytes + problem.in_flight(0) * costs.stash_bytes):
-                yield _equal_shares(amount[chain], chain, stages)
+                yield _shares(amount[chain], chain, stages)
 
     def _problem(self, candidate: Candidate) -> PartitionProblem:
         communication = self.request.communication if self.request.objective == "bottleneck" else "none"
@@ -370,7 +370,7 @@ class Search:
         return self.should_stop() or time.monotonic() > self.deadline_s
 
 
-def _equal_shares(amount: Array, chain: Indices, num_stages: int) -> tuple[int, ...]:
+def _shares(amount: Array, chain: Indices, num_stages: int) -> tuple[int, ...]:
     """Cuts of `chain` nearest to equal shares of `amount` ([chain], never falling), at least one step a stage."""
     wanted = amount[-1] * np.arange(1, num_stages) / num_stages
     places = np.searchsorted(amount, wanted)

@@ -20,7 +20,7 @@ from bapipe.cost.memory import (
     static_bytes,
 )
 from bapipe.cost.transfer import channel
-from bapipe.graph import graph_of
+from bapipe.graph import Graph, graph_of
 from bapipe.problem import Cluster, Communication, Device, DeviceKind, PlanRequest
 
 
@@ -137,11 +137,14 @@ def memory_limit_bytes(cluster: Cluster, device: Device) -> int | None:
 
 
 class CostTable:
-    """Costs of a request's layers at one micro-batch size, read once, for any number of partitions."""
+    """Costs of a request's layers at one micro-batch size, read once, for any number of partitions.
 
-    def __init__(self, request: PlanRequest, microbatch_size: int) -> None:
+    `graph` is that of the request's profile, where there is one already.
+    """
+
+    def __init__(self, request: PlanRequest, microbatch_size: int, graph: Graph | None = None) -> None:
         profile, cluster = request.profile, request.cluster
-        graph = graph_of(profile)
+        graph = graph or graph_of(profile)
         layers = [profile.layers[index] for index in graph.layers]
         self._training = request.task == "training"
         self._cluster = cluster

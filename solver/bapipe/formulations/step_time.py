@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bapipe.bounds import FrontBounds, front_bounds
+from bapipe.bounds import FrontBounds, front_bounds, load_bound_s
 from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.suffix_replay import SuffixReplay, SuffixStages, SuffixTimes, Upstream
@@ -153,7 +153,7 @@ class StepTimeSearch:
         if not len(candidates):
             return np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0)
         row, column = candidates[:, None], inner[None, :]
-        load = _load_bound(self.problem, self._front, row, column, stage)
+        load = load_bound_s(self.problem, self._front.way_s[stage], row, column, stage)
         cheap = np.maximum(np.maximum(load, self._front.load_s[stage][row]), bounds[None, :])
         allowed = space.inside(row, column) & self.problem.fits(row, column, self.problem.num_stages - 1 - stage)
         cheap[~allowed] = np.inf
@@ -241,12 +241,6 @@ class StepTimeSearch:
         if len(values):
             row = int(values.argmin())
             self.offer(tuple(int(cut) for cut in nodes[row, ::-1][1:]), float(values[row]))
-
-
-def _load_bound(problem: PartitionProblem, front: FrontBounds, inner: Indices, outer: Indices, stage: int) -> Array:
-    costs = problem.costs
-    before = costs.work_s[inner] + costs.directions * (problem.boundary_s(stage - 1)[inner] + front.way_s[stage][inner])
-    return np.asarray(problem.num_microbatches * (costs.work_s[outer] - costs.work_s[inner]) + before)
 
 
 def _split(bounds: Array) -> tuple[Indices, Indices]:
