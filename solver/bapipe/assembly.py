@@ -12,9 +12,9 @@ from bapipe.cuts import CutSpace
 from bapipe.graph import Graph, graph_of
 from bapipe.plan import Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
-from bapipe.replay import AllReduce
 from bapipe.schedules import operations, placed_orders
 from bapipe.simulator import Simulation, simulate_orders
+from bapipe.simulator.replay import AllReduce
 
 
 @dataclass(frozen=True)

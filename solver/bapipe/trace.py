@@ -217,7 +217,7 @@ def _in_time(changes: Iterator[Kept]) -> Iterator[Kept]:
 
 
 def _kept(operations: list[Span], sizes: list[Stash], *, training: bool) -> Iterator[Kept]:
-    """What changes of what is kept, and when, from nothing at the start: `bapipe.occupancy` in time.
+    """What changes of what is kept, and when, from nothing at the start: `bapipe.simulator.occupancy` in time.
 
     In inference a micro-batch is in flight while it is computed, and has no stash.
     """

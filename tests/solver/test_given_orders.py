@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from bapipe.errors import InvalidInputError
-from bapipe.events import Price, replay_events
-from bapipe.occupancy import usage_of
 from bapipe.problem import Link
-from bapipe.replay import replay
 from bapipe.schedules import operations
 from bapipe.simulator import simulate
+from bapipe.simulator.events import Price, replay_events
+from bapipe.simulator.occupancy import usage_of
+from bapipe.simulator.replay import replay
 from judges.given_orders import (
     Orders,
     forward_backward,

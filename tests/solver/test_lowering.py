@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from bapipe.errors import InvalidInputError
-from bapipe.events import replay_events
 from bapipe.lowering import Exchange, Lowered, Operation, lower
 from bapipe.problem import Link
 from bapipe.simulator import simulate
+from bapipe.simulator.events import replay_events
 from judges.given_orders import job_of, lowered_pipeline, makespan_s, one_f_one_b
 from judges.instances import cluster, layer, make_plan, request
 

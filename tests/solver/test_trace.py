@@ -12,8 +12,8 @@ import pytest
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe.problem import Link
-from bapipe.simulation import Simulation
 from bapipe.simulator import simulate
+from bapipe.simulator.simulation import Simulation
 from bapipe.trace import chrome_trace
 from judges.instances import cluster, even_request, layer, make_plan, request, split
 from judges.plans import FEATURES, random_plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from bapipe.events import Job, Price, Replayed, replay_events
 from bapipe.lowering import Lowered, Manner, Operation, Route, earlier, lower
+from bapipe.simulator.events import Job, Price, Replayed, replay_events
 
 Orders = list[list[Operation]]
 

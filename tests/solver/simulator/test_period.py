@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bapipe.period import period_s
-from bapipe.replay import replay
 from bapipe.schedules import operations
 from bapipe.simulator import simulate
+from bapipe.simulator.period import period_s
+from bapipe.simulator.replay import replay
 from judges.instances import cluster, even_request, layer, make_plan, pipeline, request
 
 dyadic = st.integers(0, 64).map(lambda x: x / 8)
@@ -77,7 +77,7 @@ def test_steps_that_repeat_in_pairs_have_the_mean_of_both_as_period():
 
 
 def test_without_a_repetition_in_time_the_mean_over_the_replayed_steps_is_taken(monkeypatch):
-    monkeypatch.setattr("bapipe.period.LONGEST_TRANSIENT", 1)
+    monkeypatch.setattr("bapipe.simulator.period.LONGEST_TRANSIENT", 1)
     cost, orders = alternating()
     found = period_s(cost, replay(cost, orders, 6), 6, "overlapped")
     assert found == repeated(cost, orders, 6, 2) - repeated(cost, orders, 6, 1)

@@ -1,88 +1,29 @@
-"""What a plan costs: its step replayed, with the use of devices, links and memory. No search, no formulation.
-
-A pipeline of single devices whose links keep out of each other's way and of compute, and data parallelism, are replayed
-by `bapipe.replay`, in one sweep; every other plan event by event, by `bapipe.events`. Both give the same times where
-both apply. Peak memory follows from the orders alone.
-"""
+"""Chains of single devices and data parallelism, replayed in one sweep: what becomes of their steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
-from bapipe.cost.collectives import ring_bytes, ring_channels
+from bapipe.cost.collectives import ring_bytes
 from bapipe.cost.memory import peak_bytes
 from bapipe.cost.pipeline import PipelineCost, pipeline_cost
-from bapipe.cost.transfer import Channel, channel
-from bapipe.errors import InvalidInputError
-from bapipe.event_simulation import simulate_events
-from bapipe.graph import graph_of
-from bapipe.orders import order_numbers, read_codes
-from bapipe.period import period_s
+from bapipe.orders import order_numbers
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import PlanRequest
-from bapipe.replay import AllReduce, Timeline, replay
-from bapipe.simulation import LinkUse, Operations, Simulation, Transfers
-from bapipe.structure import stage_by_layer, structure_faults
-
-__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "simulate", "simulate_orders"]
+from bapipe.simulator.period import period_s
+from bapipe.simulator.replay import AllReduce, Timeline, replay
+from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfers
 
 KINDS = "FB"
 
 
-def simulate(plan: Plan) -> Simulation:
-    """Replays one step of `plan`, from its layers, devices and orders; the figures that it declares are not read.
-
-    Raises:
-        InvalidInputError: every fault of the plan's structure or orders, `unsupported` for what cannot be simulated
-            yet; `missing_split` for a split backward without times; `deadlock` for orders that wait for each other.
-    """
-    schedule = plan.schedule
-    faults = structure_faults(plan)
-    if faults or schedule is None:
-        raise InvalidInputError(faults)
-    codes = read_codes(plan, schedule) if _keeps_apart(plan) else None
-    if codes is None:
-        return simulate_events(plan, schedule)
-    return _simulate_chain(plan, schedule, codes)
-
-
-def _simulate_chain(plan: Plan, schedule: Schedule, codes: Sequence[Sequence[int]]) -> Simulation:
+def simulate_chain(plan: Plan, schedule: Schedule, codes: Sequence[Sequence[int]]) -> Simulation:
+    """Replays one step of a plan whose structure is sound; `codes` are its orders as integers."""
     layers, devices = [stage.layers for stage in plan.stages], [stage.devices for stage in plan.stages]
     cost = pipeline_cost(plan.request, layers, devices, schedule.microbatch_size)
     count, numbers = schedule.num_microbatches, order_numbers(plan)
     return simulate_orders(plan.request, cost, codes, count, schedule.all_reduce, numbers)
-
-
-def _keeps_apart(plan: Plan) -> bool:
-    """Whether every link is fed by one device alone and holds none, so that no queue of events is needed."""
-    request = plan.request
-    replicated = any(len(stage.devices) > 1 for stage in plan.stages)
-    special = any(stage.recomputed_layers or stage.forward_share is not None for stage in plan.stages)
-    if request.profile.tied_parameters or special:
-        return False
-    if replicated and len(plan.stages) > 1:
-        return False
-    if request.cluster.skip_tensors == "direct" and _skips(plan):
-        return False
-    return all(way.nic is None and way.link.mode == "overlapped" for way in _channels(plan))
-
-
-def _skips(plan: Plan) -> bool:
-    layers, stage_of = plan.request.profile.layers, stage_by_layer(plan)
-    graph = graph_of(plan.request.profile)
-    stages = [stage_of[layers[index].id] for index in graph.layers]
-    return any(stages[reader] > stages[t.source] + 1 for t in graph.tensors for reader in t.consumers)
-
-
-def _channels(plan: Plan) -> Iterator[Channel]:
-    cluster = plan.request.cluster
-    devices = {device.id: device for device in cluster.devices}
-    for before, after in pairwise(plan.stages):
-        if before.devices[0] != after.devices[0]:
-            yield channel(cluster, devices[before.devices[0]], devices[after.devices[0]])
-    for stage in plan.stages:
-        yield from ring_channels(cluster, [devices[name] for name in stage.devices])
 
 
 def simulate_orders(
@@ -93,7 +34,7 @@ def simulate_orders(
     all_reduce: AllReduce = "overlapped",
     order_numbers: Sequence[int] | None = None,
 ) -> Simulation:
-    """`simulate` for a cost at hand and orders as integers, one for each of `cost.devices` (see `bapipe.replay`)."""
+    """`simulate` for a cost at hand and orders as integers, one for each of `cost.devices` (see `replay`)."""
     timeline = replay(cost, orders, num_microbatches, all_reduce=all_reduce, order_numbers=order_numbers)
     busy = tuple(track.compute_s + track.optimizer_s for track in timeline.tracks)
     step_time_s = timeline.step_time_s

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bapipe.errors import InvalidInputError
-from bapipe.replay import replay
 from bapipe.schedules import operations
+from bapipe.simulator.replay import replay
 from judges import replay as judge
 from judges.instances import equal_pipeline, pipeline
 

@@ -10,11 +10,11 @@ from bapipe.cost.memory import gradient_bytes, optimizer_traffic_bytes, tied_tra
 from bapipe.cost.routes import routes_of
 from bapipe.cost.share import Share, ShareTable
 from bapipe.cost.transfer import Channel, channel
-from bapipe.events import Bucket, Job, Part, Price
 from bapipe.graph import graph_of
 from bapipe.lowering import Manner, Message, Operation, earlier, lower, split_order
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import Layer, TiedParameters
+from bapipe.simulator.events import Bucket, Job, Part, Price
 from bapipe.structure import stage_by_layer
 
 MAKES_GRADIENTS = ("B", "W")

@@ -14,15 +14,15 @@ from bapipe.cost.memory import (
 )
 from bapipe.cost.pipeline import PipelineCost, pipeline_cost
 from bapipe.errors import Fault, InvalidInputError
-from bapipe.events import Job, Replayed, replay_events
 from bapipe.lowering import Operation
-from bapipe.occupancy import Held, peak_of_device
 from bapipe.orders import order_numbers, read_orders
-from bapipe.period import period_of_job_s
 from bapipe.plan import Plan, Schedule
-from bapipe.replay import Reduction
-from bapipe.simulation import LinkUse, Operations, Simulation, Transfers
-from bapipe.workload import Workload
+from bapipe.simulator.events import Job, Replayed, replay_events
+from bapipe.simulator.occupancy import Held, peak_of_device
+from bapipe.simulator.period import period_of_job_s
+from bapipe.simulator.replay import Reduction
+from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfers
+from bapipe.simulator.workload import Workload
 
 
 def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:

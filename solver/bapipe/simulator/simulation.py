@@ -8,7 +8,7 @@ from bapipe.cost.pipeline import PipelineCost, stage_loads_s
 from bapipe.faults import parse
 from bapipe.plan import Prediction
 from bapipe.problem import PlanRequest
-from bapipe.replay import Reduction
+from bapipe.simulator.replay import Reduction
 
 DEVICE_FIGURES = ("device", "busy_s", "span_bubble_s", "peak_memory_bytes")
 

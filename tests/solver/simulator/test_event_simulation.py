@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 
 from bapipe.errors import InvalidInputError
-from bapipe.event_simulation import simulate_events
-from bapipe.events import replay_events
 from bapipe.orders import read_orders
 from bapipe.simulator import simulate
-from bapipe.workload import Workload
+from bapipe.simulator.event_simulation import simulate_events
+from bapipe.simulator.events import replay_events
+from bapipe.simulator.workload import Workload
+from judges.chains import instances
 from judges.instances import make_plan
 from judges.plans import random_plan
-from test_simulator import instances
 
 
 @settings(max_examples=100, deadline=None)

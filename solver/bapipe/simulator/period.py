@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from bapipe.cost.pipeline import PipelineCost
-from bapipe.events import Job, Replayed, replay_events
-from bapipe.replay import AllReduce, Timeline, replay
+from bapipe.simulator.events import Job, Replayed, replay_events
+from bapipe.simulator.replay import AllReduce, Timeline, replay
 
 LONGEST_TRANSIENT = 64
 """Steps replayed in search of the steady repetition; one or two are enough unless optimizer steps dominate."""
