@@ -2,7 +2,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 WHEEL_ENV := build/wheel-env
-SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli benchmarks
+SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test test-fast lint format bench schemas readme wheel clean

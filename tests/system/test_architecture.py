@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("solver/bapipe", "api/bapipe_api", "api/bapipe_client", "api/bapipe_cli")
+PACKAGES = ("solver/bapipe", "api/bapipe_api", "api/bapipe_client", "api/bapipe_cli", "executor/bapipe_executor")
 ROOMS = sorted(
     path.relative_to(ROOT / "solver/bapipe").as_posix() + ("/" if path.is_dir() else "")
     for path in (ROOT / "solver/bapipe").iterdir()

@@ -1,0 +1,9 @@
+"""Runs a plan of BaPipe on torch workers."""
+
+from __future__ import annotations
+
+from bapipe_executor.batch import Batch
+from bapipe_executor.layered_model import LayeredModel
+from bapipe_executor.loss import MaskedCrossEntropy
+
+__all__ = ["Batch", "LayeredModel", "MaskedCrossEntropy"]
