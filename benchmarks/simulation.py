@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from bapipe.replay import replay
+
 from bapipe.cost.pipeline import pipeline_cost
 from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
 from bapipe.problem import (
@@ -19,7 +21,6 @@ from bapipe.problem import (
     PlanRequest,
     ScheduleName,
 )
-from bapipe.replay import replay
 from bapipe.schedules import operations, orders
 from bapipe.simulator import simulate
 from benchmarks.measurement import Measurement, measure

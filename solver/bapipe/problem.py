@@ -37,7 +37,7 @@ MAX_DEVICES = 4_096
 
 SchemaVersion = Literal[1]
 DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
-ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so"]
+ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so", "pipedream"]
 Objective = Literal["step-time", "bottleneck", "latency", "peak-memory", "kv-capacity", "fewest-devices"]
 Communication = Literal["none", "overlap", "serial"]
 Cuts = Literal["any", "topological-order"]
@@ -352,7 +352,8 @@ class PlanRequest(Document):
     """What is to be planned: a profile, a cluster, the mini-batch, what may be chosen, and what is best.
 
     `microbatch_sizes` and `microbatch_counts` None: every size that divides the mini-batch (objective `bottleneck`: the
-    whole mini-batch). `schedules` None: every schedule that the cluster's links allow.
+    whole mini-batch). `schedules` None: every schedule that the cluster's links allow and that trains as
+    one device would; `pipedream`, which does not, is only chosen where it is named.
     `optimizer_bytes_per_parameter`: state the optimizer keeps (8: Adam in 32 bits; 4: momentum; 0: plain SGD).
     """
 

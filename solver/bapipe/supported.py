@@ -87,6 +87,9 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
     if left_out(request) and not candidates(request):
         detail = f"more than {MAX_OPERATIONS} forwards a step; use larger micro-batches or a smaller batch"
         yield Fault("too_large", detail, "/microbatch_counts" if request.microbatch_counts else "/microbatch_sizes")
+    if "pipedream" in (request.schedules or ()):
+        detail = "pipedream can be simulated, but is not searched yet; use another schedule"
+        yield Fault("unsupported", detail, f"/schedules/{(request.schedules or ()).index('pipedream')}")
     if request.objective == "bottleneck" and request.schedules == ("data-parallel",):
         detail = "the bottleneck is a model of pipelines; use objective step-time for data parallelism"
         yield Fault("unsupported", detail, "/schedules")
