@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from bapipe.replay import replay
-
 from bapipe.cost.pipeline import pipeline_cost
 from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
 from bapipe.problem import (
@@ -23,6 +21,7 @@ from bapipe.problem import (
 )
 from bapipe.schedules import operations, orders
 from bapipe.simulator import simulate
+from bapipe.simulator.replay import replay
 from benchmarks.measurement import Measurement, measure
 
 NUM_STAGES = 8
