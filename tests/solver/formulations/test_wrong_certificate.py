@@ -1,8 +1,8 @@
 """OR-Tools 9.15.6755 certifies a wrong optimum on a public input, cut down here to three parts on two devices.
 
-A plain model of the placement: two devices, one behind the other, one of them a CPU; which one is a decision that enforces
-which times count. The answer is wrong as soon as the large coefficient reaches 2^31, and right below. It is issue 5293 of
-google/or-tools, where `presolve_inclusion_work_limit=0` is found to avoid it.
+A plain model of the placement: two devices, one behind the other, one of them a CPU; which one is a decision that
+enforces which times count. The answer is wrong as soon as the large coefficient reaches 2^31, and right below. It is
+issue 5293 of google/or-tools, where `presolve_inclusion_work_limit=0` is found to avoid it.
 """
 
 from __future__ import annotations
