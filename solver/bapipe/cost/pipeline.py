@@ -12,6 +12,8 @@ from itertools import accumulate
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
 from bapipe.cost.compute import LayerSeconds, layer_seconds
+from bapipe.cost.fpga.stage import Setting
+from bapipe.cost.fpga.table import FpgaTable, costs_by_shape
 from bapipe.cost.memory import (
     StageMemory,
     gradient_bytes,
@@ -99,12 +101,14 @@ def pipeline_cost(
     devices: Sequence[Sequence[str]],
     microbatch_size: int,
     recomputed: Sequence[Collection[str]] = (),
+    settings: Sequence[Setting] = (),
 ) -> PipelineCost:
     """The cost of the partition `stages` (layer ids) on `devices` (device ids), a sequence for each stage.
 
-    `recomputed`: of each stage, the layers whose forward is executed again before their backward.
+    `recomputed`: of each stage, the layers whose forward is executed again before their backward. `settings`: how each
+    stage is run, on which what stays on the chip of an FPGA depends; by default with one micro-batch in flight.
     """
-    return CostTable(request, microbatch_size).pipeline(stages, devices, recomputed)
+    return CostTable(request, microbatch_size).pipeline(stages, devices, recomputed, settings)
 
 
 def stage_loads_s(cost: PipelineCost, communication: Communication) -> tuple[float, ...]:
@@ -136,6 +140,19 @@ def memory_limit_bytes(cluster: Cluster, device: Device) -> int | None:
     return next(kind.memory_bytes for kind in cluster.kinds if kind.name == device.kind)
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A stage to be priced: positions of its layers, of those that complete a bucket (among them), and of those that
+    are recomputed; the bytes that it receives for a micro-batch; how it is run.
+    """
+
+    positions: list[int]
+    last_layers: list[int]
+    again: set[int]
+    in_bytes: float
+    setting: Setting
+
+
 class CostTable:
     """Costs of a request's layers at one micro-batch size, read once, for any number of partitions.
 
@@ -153,6 +170,8 @@ class CostTable:
         self._kinds = {kind.name: kind for kind in cluster.kinds}
         self._seconds: dict[str, LayerSeconds] = {}
         self._request, self._microbatch_size = request, microbatch_size
+        self._fpga = FpgaTable(request, microbatch_size)
+        self._ids = [layer.id for layer in layers]
         self._order = graph.layers
         self._position = {layer.id: p for p, layer in enumerate(layers)}
         self._spans = [
@@ -169,17 +188,18 @@ class CostTable:
         stages: Sequence[Sequence[str]],
         devices: Sequence[Sequence[str]],
         recomputed: Sequence[Collection[str]] = (),
+        settings: Sequence[Setting] = (),
     ) -> PipelineCost:
-        """The cost of the partition `stages` (layer ids) on `devices` (device ids), a sequence for each stage.
-
-        `recomputed`: of each stage, the layers whose forward is executed again before their backward.
-        """
+        """`pipeline_cost` of the partition `stages` (layer ids) on `devices` (device ids)."""
         again = [{self._position[layer] for layer in layers} for layers in recomputed or [()] * len(stages)]
         positions = [sorted(self._position[layer] for layer in stage) for stage in stages]
         crossing = self._boundary_bytes(positions)
         boundaries = tuple(self._boundary(crossing[s], devices[s], devices[s + 1]) for s in range(len(stages) - 1))
         cuts = [0.0, *crossing, 0.0]
-        costs = tuple(self._stage(mine, devices[s], cuts[s], cuts[s + 1], again[s]) for s, mine in enumerate(positions))
+        run = settings or [Setting()] * len(stages)
+        costs = tuple(
+            self._stage(mine, devices[s], cuts[s], cuts[s + 1], again[s], run[s]) for s, mine in enumerate(positions)
+        )
         return PipelineCost(costs, boundaries, self._training)
 
     def _boundary_bytes(self, positions: list[list[int]]) -> list[float]:
@@ -202,7 +222,13 @@ class CostTable:
         return BoundaryCost(sources[0], targets[0], size_bytes, seconds, back_s)
 
     def _stage(
-        self, mine: list[int], devices: Sequence[str], in_bytes: float, out_bytes: float, again: set[int]
+        self,
+        mine: list[int],
+        devices: Sequence[str],
+        in_bytes: float,
+        out_bytes: float,
+        again: set[int],
+        setting: Setting,
     ) -> StageCost:
         memory = StageMemory(
             sum(self._static[p] for p in mine),
@@ -215,7 +241,8 @@ class CostTable:
         gradients = [self._gradients[p] for p in mine]
         filled = gradient_buckets(gradients, self._bucket_bytes) if reduced else ()
         last_layers = [bucket.last_layer for bucket in filled]
-        replicas = self._replicas(mine, [self._devices[device] for device in devices], last_layers, again)
+        part = _Part(mine, last_layers, again, in_bytes, setting)
+        replicas = self._replicas(part, [self._devices[device] for device in devices])
         channels = ring_channels(self._cluster, [self._devices[device] for device in devices])
         buckets = tuple(
             BucketCost(bucket.size_bytes, ring_all_reduce_s(channels, bucket.size_bytes)) for bucket in filled
@@ -224,25 +251,39 @@ class CostTable:
         backward_s = max(replica.backward_s + replica.recompute_s for replica in replicas)
         return StageCost(forward_s, backward_s, memory, replicas, buckets)
 
-    def _replicas(
-        self, mine: list[int], devices: list[Device], last_layers: list[int], again: set[int]
-    ) -> tuple[ReplicaCost, ...]:
+    def _replicas(self, part: _Part, devices: list[Device]) -> tuple[ReplicaCost, ...]:
         """One for each of `devices`; those of one kind and speed are priced once."""
         priced = {(device.kind, device.speed): device for device in devices}
-        costs = {key: self._replica(mine, device, last_layers, again) for key, device in priced.items()}
+        costs = {key: self._replica(part, device) for key, device in priced.items()}
         return tuple(replace(costs[device.kind, device.speed], device=device.id) for device in devices)
 
-    def _replica(self, mine: list[int], device: Device, last_layers: list[int], again: set[int]) -> ReplicaCost:
-        kind = self._kinds[device.kind]
+    def _replica(self, part: _Part, device: Device) -> ReplicaCost:
+        kind, mine = self._kinds[device.kind], part.positions
+        if costs_by_shape(self._request, kind):
+            return self._replica_on_fpga(part, device, kind)
         seconds = self._seconds_on(kind)
         forward_s = sum(seconds.forward_s[self._order[p]] for p in mine) / device.speed
         if not self._training:
             return ReplicaCost(device.id, forward_s, 0.0, 0.0, ())
         backwards = [seconds.backward_s[self._order[p]] / device.speed for p in reversed(mine)]
         ended = list(accumulate(backwards))
-        ready = tuple(ended[len(mine) - 1 - layer] for layer in last_layers)
-        recompute_s = sum(seconds.forward_s[self._order[p]] for p in mine if p in again) / device.speed
+        ready = tuple(ended[len(mine) - 1 - layer] for layer in part.last_layers)
+        recompute_s = sum(seconds.forward_s[self._order[p]] for p in mine if p in part.again) / device.speed
         return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready, recompute_s)
+
+    def _replica_on_fpga(self, part: _Part, device: Device, kind: DeviceKind) -> ReplicaCost:
+        """The engines of a split device work beside each other: their times, as those of the whole device."""
+        layers = [self._ids[p] for p in part.positions]
+        again = {self._ids[p] for p in part.again}
+        found = self._fpga.seconds(layers, device, part.in_bytes, part.setting, again)
+        share = part.setting.forward_share
+        front, back = (1.0, 1.0) if share is None else (share, 1 - share)
+        if not self._training:
+            return ReplicaCost(device.id, found.forward_s * front, 0.0, 0.0, ())
+        ready = tuple(found.backward_ends_s[layers[layer]] * back for layer in part.last_layers)
+        backward_s, recompute_s = (found.input_s + found.weight_s) * back, found.again_s * front
+        optimizer_s = self._optimizer_s(part.positions, kind)
+        return ReplicaCost(device.id, found.forward_s * front, backward_s, optimizer_s, ready, recompute_s)
 
     def _optimizer_s(self, mine: list[int], kind: DeviceKind) -> float:
         bandwidth = kind.memory_bandwidth_bytes_per_s

@@ -24,6 +24,7 @@ from bapipe.simulator.events import Job, Replayed, replay_events
 from bapipe.simulator.occupancy import Held, peak_of_device
 from bapipe.simulator.period import period_of_job_s
 from bapipe.simulator.replay import Reduction
+from bapipe.simulator.settings import stage_settings
 from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfers
 from bapipe.simulator.workload import Workload
 
@@ -44,6 +45,7 @@ def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
         [stage.devices for stage in plan.stages],
         schedule.microbatch_size,
         [stage.recomputed_layers for stage in plan.stages],
+        stage_settings(plan, orders),
     )
     numbers = order_numbers(plan)
     work = Workload(plan, schedule, cost.devices, orders)

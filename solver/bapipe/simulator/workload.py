@@ -11,10 +11,11 @@ from bapipe.cost.routes import routes_of
 from bapipe.cost.share import Share, ShareTable
 from bapipe.cost.transfer import Channel, channel
 from bapipe.graph import graph_of
-from bapipe.lowering import Manner, Message, Operation, earlier, lower, split_order, with_updates
+from bapipe.lowering import Manner, Message, Operation, Route, earlier, lower, split_order, with_updates
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import Layer, TiedParameters
 from bapipe.simulator.events import Bucket, Job, Part, Price
+from bapipe.simulator.settings import stage_settings
 from bapipe.structure import stage_by_layer
 
 MAKES_GRADIENTS = ("B", "W")
@@ -81,9 +82,7 @@ class Workload:
 
     def job(self) -> Job:
         """The job to replay."""
-        request, size = self.plan.request, self.schedule.microbatch_size
-        routes = routes_of(request, stage_by_layer(self.plan), len(self.plan.stages), size)
-        lowered = lower(self.tracks, routes, self.manner, self.gates)
+        lowered = lower(self.tracks, self._routes(), self.manner, self.gates)
         if self.updating:
             lowered = with_updates(lowered, self.updating)
         return Job(
@@ -140,6 +139,8 @@ class Workload:
 
     def _shares(self) -> dict[tuple[int, int], Share]:
         table = ShareTable(self.plan.request, self.schedule.microbatch_size)
+        settings = stage_settings(self.plan, self.orders)
+        received = self._received_bytes()
         known: dict[tuple[int, str, float], Share] = {}
         shares = {}
         for d, device in enumerate(self.placed):
@@ -147,9 +148,27 @@ class Workload:
                 key = stage, device.kind, device.speed
                 if key not in known:
                     again, inline = self.plan.stages[stage].recomputed_layers, stage not in self.recomputed_apart
-                    known[key] = table.share(self.layers[stage], device, set(again), inline=inline)
+                    known[key] = table.share(
+                        self.layers[stage],
+                        device,
+                        set(again),
+                        inline=inline,
+                        input_bytes=received[stage],
+                        setting=settings[stage],
+                    )
                 shares[stage, d] = known[key]
         return shares
+
+    def _received_bytes(self) -> list[float]:
+        """Of each stage, the bytes that reach it for a micro-batch."""
+        received = [0.0] * len(self.plan.stages)
+        for route in self._routes():
+            received[route.target] += route.size_bytes
+        return received
+
+    def _routes(self) -> list[Route]:
+        request, size = self.plan.request, self.schedule.microbatch_size
+        return routes_of(request, stage_by_layer(self.plan), len(self.plan.stages), size)
 
     def _price(self, message: Message) -> Price:
         way = self.channel(message.source, message.target)

@@ -32,7 +32,7 @@ class Arrays:
     @property
     def count(self) -> int:
         """Whole arrays, at least one."""
-        return max(1, int(self.macs_per_cycle / self._lanes + _ROUNDING))
+        return max(1, int(self.macs_per_cycle / self._lanes * (1 + _ROUNDING)))
 
     @property
     def slowdown(self) -> float:
@@ -64,6 +64,12 @@ class Arrays:
         cycles /= self.fpga.efficiency.get(kind, 1.0)
         cycles += phase.operations * samples / (self.fpga.elementwise_lanes * self.share)
         return cycles / self.fpga.clock_hz
+
+    def least_seconds(self, phase: Phase, kind: OperatorKind, samples: int) -> float:
+        """`seconds` if slices could be shared out one by one; what no part of the arrays beats."""
+        cycles = sum(self.tiles(product, samples) for product in phase.products) * self._lanes / self.macs_per_cycle
+        cycles /= self.fpga.efficiency.get(kind, 1.0)
+        return (cycles + phase.operations * samples / (self.fpga.elementwise_lanes * self.share)) / self.fpga.clock_hz
 
     def on_chip_bytes(self, phase: Phase, samples: int) -> float:
         """Bytes between on-chip memory and the arrays: a tile reads a row of inputs, and reads and writes the sums of

@@ -41,13 +41,17 @@ class Item:
 
 @dataclass(frozen=True)
 class Demand:
-    """One layer for one micro-batch, or several that run as one (`fused`). `traffic_bytes` are those that go off chip
-    whatever stays on it; an `in_stream` layer works on what the layer before it makes, as it is made.
+    """One layer for one micro-batch, or several that run as one (`fused`).
+
+    `traffic_bytes` are those that go off chip whatever stays on it; an `in_stream` layer works on what the layer before
+    it makes, as it is made. `least_s`: compute on all slices, were arrays divisible; over any part of them it takes at
+    least as long over that part.
     """
 
     layers: tuple[str, ...]
     in_stream: bool
     compute_s: ByPhase
+    least_s: ByPhase
     traffic_bytes: ByPhase
     items: tuple[Item, ...]
     macs: float
@@ -86,6 +90,7 @@ class Demand:
             layers=self.layers + other.layers,
             in_stream=self.in_stream,
             compute_s=_sum(self.compute_s, other.compute_s),
+            least_s=_sum(self.least_s, other.least_s),
             traffic_bytes=_sum(self.traffic_bytes, other.traffic_bytes),
             items=self.items + other.items,
             macs=self.macs + other.macs,
@@ -166,25 +171,25 @@ def _demand(
 ) -> Demand:
     training = request.task == "training"
     forward, backward = engines
+    whole = replace(forward, share=1.0)
     parts = [phases_of(operator) for operator in layer.operators or ()]
-    compute = [0.0, 0.0, 0.0]
-    on_chip = 0.0
+    compute, least = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
     for part in parts:
         for number, phase in enumerate(part.each[: 3 if training else 1]):
-            engine = backward if number else forward
-            compute[number] += engine.seconds(phase, part.kind, samples) / speed
-            on_chip += engine.on_chip_bytes(phase, samples)
+            compute[number] += (backward if number else forward).seconds(phase, part.kind, samples) / speed
+            least[number] += whole.least_seconds(phase, part.kind, samples) / speed
     phases = [phase for part in parts for phase in part.each[: 3 if training else 1]]
     traffic, items = _traffic(request, layer, parts, samples, _spilled(passing * samples, forward.fpga))
     return Demand(
         layers=(layer.id,),
         in_stream=_in_stream(layer),
         compute_s=(compute[0], compute[1], compute[2]),
+        least_s=(least[0], least[1], least[2]),
         traffic_bytes=traffic,
         items=items,
         macs=float(sum(product.macs for phase in phases for product in phase.products) * samples),
         operations=float(sum(phase.operations for phase in phases) * samples),
-        on_chip_bytes=on_chip,
+        on_chip_bytes=sum(forward.on_chip_bytes(phase, samples) for phase in phases),
     )
 
 

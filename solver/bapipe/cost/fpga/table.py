@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bapipe.cost.fpga.demand import Demand, demands, off_chip_rate
 from bapipe.cost.fpga.residency import Chip, Residency, chip_of, reside
+from bapipe.cost.fpga.stage import Setting, StageSeconds, stage_seconds
 from bapipe.problem import Device, DeviceKind, PlanRequest
 
 
@@ -47,20 +48,25 @@ class FpgaTable:
             raise ValueError(f"device {device.id!r} is no FPGA")
         return chip_of(fpga, off_chip_rate(fpga, device))
 
-    def stage(
-        self,
-        layers: Sequence[str],
-        device: Device,
-        input_bytes: float,
-        in_flight: int,
-        forward_share: float | None = None,
-    ) -> Residency:
+    def stage(self, layers: Sequence[str], device: Device, input_bytes: float, setting: Setting) -> Residency:
         """What stays on `device` of a stage of `layers` (ids, in topological order) that receives `input_bytes` for
-        each micro-batch, of which `in_flight` are in flight at most.
+        each micro-batch.
         """
-        key = tuple(layers), device.kind, device.speed, input_bytes, in_flight, forward_share
+        key = tuple(layers), device.kind, device.speed, input_bytes, setting
         if key not in self._residencies:
-            own = [self.demands(device, forward_share)[self._position[layer]] for layer in layers]
+            own = self._own(layers, device, setting)
             own[0] = own[0].with_input(input_bytes, training=self._request.task == "training")
-            self._residencies[key] = reside(own, self.chip(device), in_flight)
+            self._residencies[key] = reside(own, self.chip(device), setting.in_flight)
         return self._residencies[key]
+
+    def seconds(
+        self, layers: Sequence[str], device: Device, input_bytes: float, setting: Setting, again: Collection[str]
+    ) -> StageSeconds:
+        """What such a stage takes, `again` being its layers that are recomputed."""
+        found = self.stage(layers, device, input_bytes, setting)
+        own, rate = self._own(layers, device, setting), self.chip(device).bandwidth_bytes_per_s
+        return stage_seconds(found, own, again, rate)
+
+    def _own(self, layers: Sequence[str], device: Device, setting: Setting) -> list[Demand]:
+        demands = self.demands(device, setting.forward_share)
+        return [demands[self._position[layer]] for layer in layers]

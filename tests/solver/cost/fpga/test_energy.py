@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bapipe.cost.fpga.energy import link_energy, stage_energy, static_energy, total
+from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable
 from bapipe.problem import FpgaEnergy
 from judges.boards import fpga, linear, request
@@ -22,7 +23,7 @@ PRICES = FpgaEnergy(
 def test_each_cause_is_counted_by_itself() -> None:
     board = fpga(on_chip_bytes=0, energy=PRICES)
     asked = request([linear("a", 8, 4)], board)
-    found = FpgaTable(asked, 2).stage(["a"], asked.cluster.devices[0], 0.0, 1)
+    found = FpgaTable(asked, 2).stage(["a"], asked.cluster.devices[0], 0.0, Setting())
     energy = stage_energy(board, "fp32", found, 3, optimizer_bytes=10.0)
     assert energy.macs_j == 3 * 3 * (8 * 4 * 2)
     tiles = 2 * (2 * 1)  # samples; 8 × 4 is two tiles in the forward, as many either way round

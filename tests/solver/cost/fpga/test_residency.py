@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bapipe.cost.fpga.residency import Residency
+from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
@@ -21,7 +22,9 @@ def stage(
     layers: list[Layer], board: Fpga, samples: int = 1, input_bytes: float = 0.0, in_flight: int = 1
 ) -> Residency:
     asked = request(layers, board)
-    return FpgaTable(asked, samples).stage([x.id for x in layers], asked.cluster.devices[0], input_bytes, in_flight)
+    return FpgaTable(asked, samples).stage(
+        [x.id for x in layers], asked.cluster.devices[0], input_bytes, Setting(in_flight)
+    )
 
 
 def seconds(residency: Residency) -> list[float]:
@@ -89,7 +92,7 @@ def test_what_does_not_fit_the_buffers_is_handed_on_off_chip() -> None:
 
 def test_inference_reads_weights_only() -> None:
     asked = request([linear("a", 16, 16)], fpga(on_chip_bytes=0), task="inference")
-    found = FpgaTable(asked, 1).stage(["a"], asked.cluster.devices[0], 50.0, 1)
+    found = FpgaTable(asked, 1).stage(["a"], asked.cluster.devices[0], 50.0, Setting())
     assert found.off_chip_bytes == ((1024.0 + 100.0, 0.0, 0.0),)
 
 
