@@ -46,7 +46,7 @@ KindOption = Annotated[
 ]
 SizesOption = Annotated[str, typer.Option("--microbatch-sizes", metavar="1,2,4", help="Samples of a micro-batch.")]
 RepeatsOption = Annotated[
-    int, typer.Option("--repeats", min=1, help="Runs of each layer, twice, of which the least counts.")
+    int, typer.Option("--repeats", min=1, help="Runs of each layer in each of three rounds; the least counts.")
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What the profile is called [default: by its factory].")]
 OutputOption = Annotated[

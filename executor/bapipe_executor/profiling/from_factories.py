@@ -15,7 +15,7 @@ from bapipe.nearest import nearest
 from bapipe.presets import ALIASES, device_kinds
 from bapipe.problem import DeviceKind, ModelProfile
 from bapipe_executor.batch import Batch
-from bapipe_executor.factories import make, sibling
+from bapipe_executor.factories import load_factory, make, sibling
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.profiling.analytic import analytic_profile
@@ -91,6 +91,7 @@ def compute(subject: Subject, *, kind: str, microbatch_sizes: tuple[int, ...], r
 
 
 def _parts(subject: Subject, *, described: bool) -> Parts:
+    load_factory(subject.model, "/model")
     data = subject.data or sibling(subject.model, f"{subject.model.rpartition(':')[2]}_data")
     loss = subject.loss or sibling(subject.model, "loss")
     if data is None:

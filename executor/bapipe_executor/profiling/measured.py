@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 
 import torch
 from torch import nn
@@ -18,8 +19,11 @@ from bapipe_executor.profiling.clocks import Clock, CudaClock, WallClock
 from bapipe_executor.profiling.progress import LayerCounter, Report
 from bapipe_executor.profiling.sweep import LayerObservation, Sweep
 
-ROUNDS = 2
+ROUNDS = 3
 """Passes over the network, apart in time: what is slow once by chance is seen again."""
+
+BUSY = 0.1
+"""Where the two best rounds differ by more, the machine did something else, too."""
 
 
 def measured_profile(
@@ -36,7 +40,7 @@ def measured_profile(
 ) -> ModelProfile:
     """Times and bytes of every layer on `device`, named `device_kind`, with micro-batches that `batch_of` makes.
 
-    The least of `repeats` measurements in each of two rounds. The model is moved to the device, and is otherwise as
+    The least of `repeats` measurements in each round. The model is moved to the device, and is otherwise as
     before. The loss is measured with the layer whose output it reads.
     """
     model.to(device)
@@ -50,7 +54,8 @@ def measured_profile(
         for _ in range(ROUNDS)
     ]
     observed = {
-        size: {layer: seen.least(rounds[1][size][layer]) for layer, seen in rounds[0][size].items()} for size in batches
+        size: {name: reduce(LayerObservation.least, (seen[size][name] for seen in rounds)) for name in model.names}
+        for size in batches
     }
     return model_profile(
         name, model, observed, device_kind, _source(device, repeats), [*_repeatability(rounds), *_launches(clock)]
@@ -62,18 +67,20 @@ def _source(device: torch.device, repeats: int) -> str:
     return f"Measured: {what}, torch {torch.__version__}, least of {ROUNDS} × {repeats} runs a layer."
 
 
-def _repeatability(rounds: Sequence[Mapping[int, Mapping[str, LayerObservation]]]) -> list[str]:
-    """How far the sums of two rounds lie apart at each size, and the median spread of the layers."""
-    lines = []
+def _repeatability(rounds: Sequence[Mapping[int, Mapping[str, LayerObservation]]]) -> Iterator[str]:
+    """How far the sums of the two best rounds lie apart at each size, and the median spread of the layers."""
+    busy = False
     for size in rounds[0]:
-        first, second = (sum(_total_s(each) for each in seen[size].values()) for seen in rounds)
+        least, second = sorted(sum(map(_total_s, seen[size].values())) for seen in rounds)[:2]
         spread = statistics.median(each.seconds.spread for seen in rounds for each in seen[size].values())
-        lines.append(
-            f"at micro-batches of {size} the layers take {seconds_text(min(first, second))} in all; two rounds differ "
-            f"by {percent_text(abs(first - second) / min(first, second))}, "
-            f"the median of a layer's runs exceeds the least by {percent_text(spread)}"
+        busy = busy or second > (1 + BUSY) * least
+        yield (
+            f"at micro-batches of {size} the layers take {seconds_text(least)} in all; the two best of {ROUNDS} rounds "
+            f"differ by {percent_text(second / least - 1)}, the median of a layer's runs exceeds the least by "
+            f"{percent_text(spread)}"
         )
-    return lines
+    if busy:
+        yield "the machine was busy with something else: measure again, on the CPU with fewer threads (OMP_NUM_THREADS)"
 
 
 def _total_s(seen: LayerObservation) -> float:
