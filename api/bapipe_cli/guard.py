@@ -19,6 +19,9 @@ from bapipe_cli.output import visible
 
 LIBRARIES = {
     "numpy": "solver",
+    "ortools": "solver",
+    "pulp": "solver",
+    "highspy": "solver",
     "torch": "executor",
     "fastapi": "api",
     "uvicorn": "api",

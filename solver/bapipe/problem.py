@@ -6,6 +6,7 @@ wire and the file on disk.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -41,7 +42,9 @@ ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so", "pipedream"]
 Objective = Literal["step-time", "bottleneck", "latency", "peak-memory", "kv-capacity", "fewest-devices"]
 Communication = Literal["none", "overlap", "serial"]
 Cuts = Literal["any", "topological-order"]
-Solver = Literal["auto", "dp", "cp-sat", "milp"]
+SOLVER_NAMES = r"^(auto|dp|cp-sat|milp(:[A-Za-z0-9_]+)?)$"
+Solver = Annotated[str, Field(strict=True, max_length=200, json_schema_extra={"pattern": SOLVER_NAMES})]
+"""What searches the bottleneck: `milp` is HiGHS, `milp:NAME` the solver that PuLP knows by that name."""
 Joules = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 """A part of a whole, not none of it."""
@@ -393,6 +396,10 @@ class PlanRequest(Document):
                 if isinstance(batch, int) and isinstance(value, int) and value >= 1 <= batch and batch % value:
                     detail = f"{value} does not divide the mini-batch of {batch} samples"
                     yield Fault("does_not_divide", detail, f"/{field}/{index}")
+        solver = member(raw, "solver")
+        if isinstance(solver, str) and not re.fullmatch(SOLVER_NAMES, solver):
+            detail = f"there is no solver {solver!r}; use auto, dp, cp-sat, milp, or milp:NAME with a name of PuLP"
+            yield Fault("unknown_value", detail, "/solver")
         yield from _pinned_device_faults(raw)
 
 

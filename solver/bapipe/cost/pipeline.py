@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import add
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
 from bapipe.cost.compute import LayerSeconds, layer_seconds
@@ -83,11 +84,15 @@ class BoundaryCost:
 
 @dataclass(frozen=True)
 class PipelineCost:
-    """Stages in order; `boundaries[s]` is between stages s and s + 1."""
+    """Stages in order; `boundaries[s]` is between stages s and s + 1, with every tensor that passes it relayed.
+
+    `direct_s`: where tensors are sent past stages, [stages] the seconds of all transfers of each, both ways.
+    """
 
     stages: tuple[StageCost, ...]
     boundaries: tuple[BoundaryCost, ...]
     training: bool
+    direct_s: tuple[float, ...] | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -112,22 +117,18 @@ def pipeline_cost(
 
 
 def stage_loads_s(cost: PipelineCost, communication: Communication) -> tuple[float, ...]:
-    """Seconds that each stage needs for one micro-batch in a saturated pipeline; the largest is the bottleneck."""
-    padded = (None, *cost.boundaries, None)
-    return tuple(load_s(stage, padded[s], padded[s + 1], communication) for s, stage in enumerate(cost.stages))
+    """Seconds that each stage needs for one micro-batch in a saturated pipeline; the largest is the bottleneck.
 
-
-def load_s(
-    stage: StageCost, before: BoundaryCost | None, after: BoundaryCost | None, communication: Communication
-) -> float:
-    """Seconds that a stage needs for one micro-batch in a saturated pipeline.
-
-    With compute F + B and x the transfers over both cuts, both ways: `none` F + B, `overlap` max(F + B, x), `serial`
+    With compute F + B and x the transfers of the stage, both ways: `none` F + B, `overlap` max(F + B, x), `serial`
     F + B + x. Replicas share the micro-batches. A planning model: the simulator never uses it.
     """
+    crossed = [0.0, *(cut.forward_s + cut.backward_s for cut in cost.boundaries), 0.0]
+    exchanged = cost.direct_s or tuple(map(add, crossed, crossed[1:]))
+    return tuple(_load_s(stage, x, communication) for stage, x in zip(cost.stages, exchanged, strict=True))
+
+
+def _load_s(stage: StageCost, exchange_s: float, communication: Communication) -> float:
     compute_s = (stage.forward_s + stage.backward_s) / len(stage.replicas)
-    cuts = [cut for cut in (before, after) if cut is not None]
-    exchange_s = sum(cut.forward_s + cut.backward_s for cut in cuts)
     if communication == "none":
         return compute_s
     return max(compute_s, exchange_s) if communication == "overlap" else compute_s + exchange_s
@@ -200,7 +201,26 @@ class CostTable:
         costs = tuple(
             self._stage(mine, devices[s], cuts[s], cuts[s + 1], again[s], run[s]) for s, mine in enumerate(positions)
         )
-        return PipelineCost(costs, boundaries, self._training)
+        return PipelineCost(costs, boundaries, self._training, self._direct_s(positions, devices))
+
+    def _direct_s(self, positions: list[list[int]], devices: Sequence[Sequence[str]]) -> tuple[float, ...] | None:
+        """[stages] seconds of what each receives and sends, there and in training back; None: tensors are relayed.
+
+        A tensor goes once to each stage that reads it; what goes from one stage to another is one transfer.
+        """
+        if self._cluster.skip_tensors == "relay":
+            return None
+        stage_of = {p: s for s, mine in enumerate(positions) for p in mine}
+        sizes: dict[tuple[int, int], float] = {}
+        for source, consumers, size in self._spans:
+            for target in {stage_of[consumer] for consumer in consumers} - {stage_of[source]}:
+                sizes[stage_of[source], target] = sizes.get((stage_of[source], target), 0.0) + size
+        exchanged = [0.0] * len(positions)
+        for (source, target), size in sorted(sizes.items()):
+            cut = self._boundary(size, devices[source], devices[target])
+            for stage in (source, target):
+                exchanged[stage] += cut.forward_s + cut.backward_s
+        return tuple(exchanged)
 
     def _boundary_bytes(self, positions: list[list[int]]) -> list[float]:
         """Bytes of one micro-batch over each cut: every tensor from its stage to the last that reads it, once."""
