@@ -5,5 +5,6 @@ from __future__ import annotations
 from bapipe_executor.batch import Batch
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import MaskedCrossEntropy
+from bapipe_executor.trainer import PipelineTrainer
 
-__all__ = ["Batch", "LayeredModel", "MaskedCrossEntropy"]
+__all__ = ["Batch", "LayeredModel", "MaskedCrossEntropy", "PipelineTrainer"]

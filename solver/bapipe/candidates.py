@@ -56,11 +56,15 @@ def left_out(request: PlanRequest) -> list[int]:
 
 
 def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
-    """The schedules to choose from, least memory first. The bottleneck is a model of pipelines only."""
+    """The schedules to choose from, least memory first.
+
+    The bottleneck is a model of pipelines only, and the same for all of them: the first is enough.
+    """
     wanted = request.schedules or get_args(ScheduleName)
     pipelines = tuple(name for name in PIPELINES if name in wanted)
-    parallel = DATA_PARALLEL in wanted and request.objective != "bottleneck"
-    return (*pipelines, DATA_PARALLEL) if parallel else pipelines
+    if request.objective == "bottleneck":
+        return pipelines[:1]
+    return (*pipelines, DATA_PARALLEL) if DATA_PARALLEL in wanted else pipelines
 
 
 def microbatch_sizes(request: PlanRequest) -> list[int]:

@@ -1,0 +1,68 @@
+"""Shapes and types of everything that a model's layers make, without executing them.
+
+The layers run on fake tensors: nothing is computed, no statistic of a normalisation is updated, no random number drawn.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from bapipe_executor.layered_model import LayeredModel, Value
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor that a layer makes; `requires_grad`: a gradient flows back through it."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    requires_grad: bool
+
+    def on_meta(self) -> Tensor:
+        """A tensor like it, without data."""
+        return torch.empty(self.shape, dtype=self.dtype, device="meta", requires_grad=self.requires_grad)
+
+
+Specs = Mapping[str, TensorSpec | tuple[TensorSpec, ...]]
+"""What each layer makes, by its name: a tensor or a tuple of tensors."""
+
+
+def value_specs(
+    model: LayeredModel,
+    inputs: Mapping[str, Tensor],
+    device: torch.device,
+    autocast: AbstractContextManager[None],
+) -> Specs:
+    """What the layers of `model` make of a micro-batch like `inputs` on `device`."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with torch.random.fork_rng(devices=[]), mode, torch.enable_grad():
+        fake = _faked(model, device)
+        values: dict[str, Value] = {
+            name: torch.empty(tensor.shape, dtype=tensor.dtype, device=device) for name, tensor in inputs.items()
+        }
+        with autocast:
+            for name in fake.names:
+                values[name] = fake.call(name, values)
+    return {name: _spec(values[name]) for name in model.names}
+
+
+def _faked(model: LayeredModel, device: torch.device) -> LayeredModel:
+    """A copy of the model whose parameters and buffers are fakes on `device`; call it in a fake tensor mode."""
+    memo: dict[int, object] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+        memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+    return copy.deepcopy(model, memo)
+
+
+def _spec(value: Value) -> TensorSpec | tuple[TensorSpec, ...]:
+    if isinstance(value, Tensor):
+        return TensorSpec(value.shape, value.dtype, value.requires_grad)
+    return tuple(TensorSpec(tensor.shape, tensor.dtype, tensor.requires_grad) for tensor in value)
