@@ -19,9 +19,9 @@ from bapipe.problem import (
     PlanRequest,
     ScheduleName,
 )
-from bapipe.replay import replay
 from bapipe.schedules import operations, orders
 from bapipe.simulator import simulate
+from bapipe.simulator.replay import replay
 from benchmarks.measurement import Measurement, measure
 
 NUM_STAGES = 8

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from bapipe.errors import Fault
 from bapipe.plan import Plan, Prediction
-from bapipe.replay import Reduction
 from bapipe.simulator import Operations, Transfers
+from bapipe.simulator.replay import Reduction
 from bapipe_api.problems import Problem
 from bapipe_api.states import State
 from bapipe_api.store import Record

@@ -10,6 +10,7 @@ import typer
 from bapipe_cli.commands.compare import compare
 from bapipe_cli.commands.plan import plan
 from bapipe_cli.commands.presets import presets
+from bapipe_cli.commands.profile import profile
 from bapipe_cli.commands.schema import schema
 from bapipe_cli.commands.serve import serve
 from bapipe_cli.commands.simulate import simulate
@@ -33,6 +34,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     simulate: "Replay a plan: timeline, step time, devices, links, memory.",
     compare: "Set the plan beside what is done without a planner.",
     presets: "List devices, links and examples, with their sources.",
+    profile: "Find out what the layers of a torch network cost.",
     serve: "Serve plans over HTTP.",
     schema: "Print or write the JSON Schemas of the files.",
 }

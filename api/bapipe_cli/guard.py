@@ -17,7 +17,17 @@ from bapipe_cli.exits import ExitCode
 from bapipe_cli.listing import fault_lines
 from bapipe_cli.output import visible
 
-LIBRARIES = {"numpy": "solver", "fastapi": "api", "uvicorn": "api", "sqlalchemy": "api", "pydantic_settings": "api"}
+LIBRARIES = {
+    "numpy": "solver",
+    "ortools": "solver",
+    "pulp": "solver",
+    "highspy": "solver",
+    "torch": "executor",
+    "fastapi": "api",
+    "uvicorn": "api",
+    "sqlalchemy": "api",
+    "pydantic_settings": "api",
+}
 """What a command may find missing in a bare installation, and the extra that brings it."""
 
 

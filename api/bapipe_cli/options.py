@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bapipe.problem import Communication, Cuts, DType, Solver
+from bapipe.problem import Communication, Cuts, DType
 
 Task = Literal["training", "inference"]
 SearchedObjective = Literal["step-time", "bottleneck"]
@@ -42,7 +42,15 @@ CountsOption = Annotated[
     str | None, typer.Option("--microbatches", metavar="8,16", help="Only so many micro-batches a mini-batch.")
 ]
 StagesOption = Annotated[int | None, typer.Option("--max-stages", help="At most so many stages.")]
-SolverOption = Annotated[Solver, typer.Option("--solver", help="The method that searches partitions.")]
+SolverOption = Annotated[
+    str,
+    typer.Option(
+        "--solver",
+        metavar="NAME",
+        help="What searches the bottleneck: auto, dp, cp-sat, milp (HiGHS), or milp:NAME with a solver of PuLP.",
+    ),
+]
+SolverLogOption = Annotated[bool, typer.Option("--solver-log", help="Write what the solver says to stderr.")]
 ProfileBatchOption = Annotated[
     int | None,
     typer.Option("--profile-batch", help="Samples that a PipeDream file's times are for [default: the mini-batch]."),

@@ -13,7 +13,7 @@ from bapipe_cli.interrupt import Interrupt
 from bapipe_cli.progress import search_progress
 
 
-def plan_here(request: PlanRequest, title: str) -> tuple[Plan, bool]:
+def plan_here(request: PlanRequest, title: str, *, solver_log: bool = False) -> tuple[Plan, bool]:
     """The plan, and whether Ctrl-C cut the search short.
 
     Raises:
@@ -25,7 +25,9 @@ def plan_here(request: PlanRequest, title: str) -> tuple[Plan, bool]:
 
     with Interrupt() as interrupt, search_progress(title, request.time_limit_s) as report:
         try:
-            answer = plan_isolated(request, on_progress=report, should_stop=lambda: interrupt.requested)
+            answer = plan_isolated(
+                request, on_progress=report, should_stop=lambda: interrupt.requested, solver_log=solver_log
+            )
         except TimeLimitError:
             if interrupt.requested:
                 raise KeyboardInterrupt from None

@@ -42,6 +42,25 @@ def search_progress(title: str, time_limit_s: float) -> Iterator[Report]:
         yield report
 
 
+@contextmanager
+def counted_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Yields what a piece of work reports (done, in all, what comes next) to."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, what: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}", markup=False),
+        TimeElapsedColumn(),
+    )
+    title = visible(title)
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(title, total=0)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=f"{title}: {what}")
+
+
 def found_text(progress: SearchProgress) -> str:
     """Incumbent, bound and gap, as far as they are known."""
     parts = [

@@ -10,10 +10,10 @@ from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
 from bapipe.graph import Graph, graph_of
-from bapipe.plan import Prediction, Schedule, Stage
+from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
 from bapipe.problem import PlanRequest
 from bapipe.schedules import operations, placed_orders
-from bapipe.simulator import Simulation, simulate_orders
+from bapipe.simulator import Simulation, simulate, simulate_orders
 from bapipe.simulator.replay import AllReduce
 
 
@@ -138,13 +138,14 @@ class Assembler:
 
     def pipeline(self, candidate: Candidate, space: CutSpace, cuts: tuple[int, ...]) -> Draft:
         """Stage s holds what is between cuts s and s + 1, on the device at position s."""
-        profile = self.request.profile
-        stages = tuple(
-            tuple(profile.layers[index].id for index in space.stage_layers(inner, outer))
-            for inner, outer in zip((0, *cuts), cuts, strict=False)
-        )
-        devices = tuple((device.id,) for device in self.request.cluster.devices[: len(cuts)])
-        return self.draft(candidate, stages, devices)
+        return self.partition(candidate, space.stages_of(cuts))
+
+    def partition(self, candidate: Candidate, stages: tuple[tuple[int, ...], ...]) -> Draft:
+        """Stage s holds the layers at these positions of the topological order, on the device at position s."""
+        layers, order = self.request.profile.layers, self._graph.layers
+        names = tuple(tuple(layers[order[position]].id for position in stage) for stage in stages)
+        devices = tuple((device.id,) for device in self.request.cluster.devices[: len(stages)])
+        return self.draft(candidate, names, devices)
 
     def data_parallel(self, candidate: Candidate, all_reduce: AllReduce = "overlapped") -> Draft:
         """The whole model on each of the first devices."""
@@ -164,7 +165,11 @@ class Assembler:
         cost = self._table(candidate.microbatch_size).pipeline(layers, devices)
         training = request.task == "training"
         orders = operations(candidate.schedule, candidate.num_devices, count, training=training)
-        simulation = simulate_orders(request, cost, orders, count, all_reduce)
+        if request.profile.tied_parameters or request.cluster.skip_tensors == "direct":
+            simulation = simulate(_unpriced(request, candidate, layers, devices, all_reduce))
+        else:
+            simulation = simulate_orders(request, cost, orders, count, all_reduce)
+        cost = simulation.cost
         loads_s = stage_loads_s(cost, request.communication)
         known = {device.id: memory_limit_bytes(request.cluster, device) for device in request.cluster.devices}
         limits = tuple(known[device] for device in simulation.devices)
@@ -174,3 +179,41 @@ class Assembler:
         if microbatch_size not in self._tables:
             self._tables[microbatch_size] = CostTable(self.request, microbatch_size, self._graph)
         return self._tables[microbatch_size]
+
+
+def _unpriced(
+    request: PlanRequest,
+    candidate: Candidate,
+    layers: tuple[tuple[str, ...], ...],
+    devices: tuple[tuple[str, ...], ...],
+    all_reduce: AllReduce,
+) -> Plan:
+    """A plan that says what is done and not yet what it takes, to be replayed event by event."""
+    stages = tuple(
+        Stage(
+            index=index,
+            layers=mine,
+            devices=devices[index],
+            forward_s=0.0,
+            backward_s=0.0,
+            load_s=0.0,
+            peak_memory_bytes=0.0,
+            memory_limit_bytes=None,
+        )
+        for index, mine in enumerate(layers)
+    )
+    proof = Proof(
+        lower_bound_s=None, gap=None, scope="candidates", scope_detail="", solver="", tolerance=0.0, wall_s=0.0
+    )
+    everyone = [device.id for device in request.cluster.devices]
+    count, training = candidate.num_microbatches, request.task == "training"
+    schedule = Schedule(
+        name=candidate.schedule,
+        num_microbatches=count,
+        microbatch_size=candidate.microbatch_size,
+        all_reduce=all_reduce,
+        orders=placed_orders(candidate.schedule, devices, everyone, count, training=training),
+    )
+    return Plan.model_construct(
+        status="feasible", request=request, stages=stages, schedule=schedule, prediction=None, proof=proof
+    )

@@ -56,15 +56,11 @@ def left_out(request: PlanRequest) -> list[int]:
 
 
 def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
-    """The schedules to choose from, least memory first.
-
-    The bottleneck is a model of pipelines only, and the same for all of them: the first is enough.
-    """
+    """The schedules to choose from, least memory first. The bottleneck is a model of pipelines only."""
     wanted = request.schedules or get_args(ScheduleName)
     pipelines = tuple(name for name in PIPELINES if name in wanted)
-    if request.objective == "bottleneck":
-        return pipelines[:1]
-    return (*pipelines, DATA_PARALLEL) if DATA_PARALLEL in wanted else pipelines
+    parallel = DATA_PARALLEL in wanted and request.objective != "bottleneck"
+    return (*pipelines, DATA_PARALLEL) if parallel else pipelines
 
 
 def microbatch_sizes(request: PlanRequest) -> list[int]:

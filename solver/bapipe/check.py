@@ -108,10 +108,9 @@ def _proof_faults(plan: Plan) -> Iterator[Fault]:
     """A bound above what the plan reaches cannot be one; the gap follows from both, and the status from the gap."""
     bound_s, gap, prediction = plan.proof.lower_bound_s, plan.proof.gap, plan.prediction
     tolerance = max(RELATIVE_TOLERANCE, plan.proof.tolerance)
-    reached = {"step-time": "step_time_s", "bottleneck": "bottleneck_s"}.get(plan.request.objective)
-    if prediction is None or reached is None:
+    if prediction is None or plan.request.objective not in ("step-time", "bottleneck"):
         return
-    value_s = getattr(prediction, reached)
+    value_s = (plan.pace_s or 0.0) if plan.request.objective == "step-time" else prediction.bottleneck_s
     if bound_s is not None and bound_s > value_s * (1 + tolerance):
         detail = f"a lower bound of {bound_s:g} s, and the plan reaches {value_s:g} s"
         yield Fault("wrong_bound", detail, "/proof/lower_bound_s")

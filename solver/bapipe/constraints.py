@@ -8,7 +8,7 @@ from bapipe.errors import Fault
 from bapipe.graph import graph_of
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import Pin
-from bapipe.schedules import FAMILIES, placed_orders
+from bapipe.schedules import FAMILIES, placed_orders, weight_versions
 from bapipe.structure import stage_by_layer
 
 
@@ -119,6 +119,11 @@ def named_order_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
     if len(used) > len(set(used)) or (len(placed) > 1 and len(used) > len(placed)):
         detail = f"{schedule.name} is one stage a device; with several of either, name the schedule custom"
         yield Fault("wrong_schedule", detail, "/schedule/name")
+        return
+    versions = weight_versions(schedule.name, len(placed))
+    if versions != schedule.weight_versions:
+        detail = f"{schedule.name} has {'no' if versions is None else list(versions)} weight_versions"
+        yield Fault("wrong_schedule", detail, "/schedule/weight_versions")
         return
     everyone = [device.id for device in plan.request.cluster.devices]
     training = plan.request.task == "training"

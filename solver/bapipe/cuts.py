@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +62,12 @@ class CutSpace(ABC):
         """[cuts] sum over the layers inside; `per_layer` is in the order of `profile.layers`."""
 
     @abstractmethod
-    def stage_layers(self, inner: int, outer: int) -> tuple[int, ...]:
-        """Indices into `profile.layers` of the layers in `outer` and not in `inner`, in topological order."""
+    def stage_positions(self, inner: int, outer: int) -> tuple[int, ...]:
+        """Positions of the layers in `outer` and not in `inner`."""
+
+    def stages_of(self, cuts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """Positions of the layers of each stage, the last of which ends at the last cut."""
+        return tuple(self.stage_positions(inner, outer) for inner, outer in pairwise((0, *cuts)))
 
 
 @dataclass(frozen=True)
@@ -87,9 +92,9 @@ class PrefixCuts(CutSpace):
         sums = np.concatenate([[0.0], np.cumsum(per_layer[list(self.graph.layers)])])
         return np.asarray(sums[self.sizes])
 
-    def stage_layers(self, inner: int, outer: int) -> tuple[int, ...]:
-        """Indices into `profile.layers` of a run of the order."""
-        return self.graph.layers[self.sizes[inner] : self.sizes[outer]]
+    def stage_positions(self, inner: int, outer: int) -> tuple[int, ...]:
+        """A run of the order."""
+        return tuple(range(int(self.sizes[inner]), int(self.sizes[outer])))
 
 
 @dataclass(frozen=True)
@@ -120,10 +125,9 @@ class LatticeCuts(CutSpace):
         """[cuts] sums over the members."""
         return np.asarray(self.members @ per_layer[list(self.graph.layers)])
 
-    def stage_layers(self, inner: int, outer: int) -> tuple[int, ...]:
-        """Indices into `profile.layers` of the difference of two sets."""
-        positions = np.flatnonzero(self.members[outer] & ~self.members[inner])
-        return tuple(self.graph.layers[p] for p in positions)
+    def stage_positions(self, inner: int, outer: int) -> tuple[int, ...]:
+        """The difference of two sets."""
+        return tuple(map(int, np.flatnonzero(self.members[outer] & ~self.members[inner])))
 
 
 def cut_space(profile: ModelProfile, kind: Cuts, limit: int = MAX_CUTS) -> CutSpace:

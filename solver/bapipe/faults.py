@@ -55,6 +55,8 @@ CODES = {
     "string_too_long": "too_long",
     "literal_error": "unknown_value",
     "json_invalid": "not_json",
+    "union_tag_invalid": "unknown_value",
+    "union_tag_not_found": "missing",
 }
 """pydantic's error types in our words; every other type of pydantic's own is a `wrong_type`."""
 
@@ -161,7 +163,7 @@ def faults_of(error: ValidationError, pointer: str = "") -> list[Fault]:
     """pydantic's error lines as faults, in the order of the input; at most `MAX_FAULTS`, and one that says so."""
     lines = error.errors(include_url=False)
     faults = [
-        Fault(_code(line["type"]), _sentence(line), pointer + _pointer(line["loc"])) for line in lines[:MAX_FAULTS]
+        Fault(_code(line["type"]), _sentence(line), pointer + _pointer(_place(line))) for line in lines[:MAX_FAULTS]
     ]
     if len(lines) > MAX_FAULTS:
         faults.append(Fault("too_many_faults", f"only the first {MAX_FAULTS} faults are listed", pointer))
@@ -251,12 +253,22 @@ def _sentence(line: Any) -> str:
     kind, context = line["type"], line.get("ctx", {})
     if "detail" in context or kind == "missing":
         return str(line["msg"])
+    if kind == "union_tag_invalid":
+        return f"there is no kind {context['tag']!r}; known are {context['expected_tags']}"
+    if kind == "union_tag_not_found":
+        return "Field required"
     if kind == "too_short":
         return f"Input should have {context['min_length']} items or more, not {context['actual_length']}"
     if kind == "too_long":
         return f"Input should have {context['max_length']} items or fewer"
     message = f"Input should be {SHOULD_BE[kind]}" if kind in SHOULD_BE else str(line["msg"])
     return f"{message}, not {_shown(line['input'])}"
+
+
+def _place(line: Any) -> tuple[int | str, ...]:
+    """Where a line points to; pydantic points to the whole item where its `kind` is wrong."""
+    location: tuple[int | str, ...] = line["loc"]
+    return (*location, "kind") if line["type"].startswith("union_tag") else location
 
 
 def _shown(value: Any) -> str:
@@ -268,7 +280,13 @@ def _shown(value: Any) -> str:
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:
-    parts = (part for part in location if part != "[key]")  # pydantic's mark for a fault of the key itself
+    """`location` without pydantic's marks: `[key]` for a fault of the key itself, and the kind of an operator."""
+    before = (None, None, *location)
+    parts = (
+        part
+        for part, index, field in zip(location, before[1:], before, strict=False)
+        if part != "[key]" and (field != "operators" or not isinstance(index, int) or part == "kind")
+    )
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 

@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from bapipe.errors import BaPipeError
-from bapipe.formulations.base import Formulation
+from bapipe.formulations.protocol import Formulation
 from bapipe.problem import PlanRequest
 from bapipe.search import OnProgress, Outcome, Search
 
@@ -48,8 +48,10 @@ def search_in_child(
     started_s: float,
     on_progress: OnProgress,
     should_stop: Callable[[], bool],
-    formulation: Formulation,
+    formulation: Formulation | None = None,
     memory_limit_bytes: int | None = None,
+    *,
+    solver_log: bool = False,
 ) -> Outcome:
     """The outcome of a search begun at `started_s` (monotonic clock), or as much of it as was reported in time.
 
@@ -59,7 +61,7 @@ def search_in_child(
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
     deadline_s = started_s + request.time_limit_s
-    child = context.Process(target=_search, args=(sender, request, deadline_s, formulation), daemon=True)
+    child = context.Process(target=_search, args=(sender, request, deadline_s, formulation, solver_log), daemon=True)
     _start_server()
     child.start()
     sender.close()
@@ -120,16 +122,20 @@ def _resident_bytes(child: BaseProcess) -> int:
     return int(pages) * mmap.PAGESIZE
 
 
-def _search(sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation) -> None:
+def _search(
+    sender: Connection, request: PlanRequest, deadline_s: float, formulation: Formulation | None, solver_log: bool
+) -> None:
     """The child: sends None when it starts, its progress, and at the end the outcome or a failure.
 
-    It does not hear the Ctrl-C that its parent hears: what it has found is asked for, not lost.
+    What a solver prints goes to stderr, never into what a command answers. The child does not hear the Ctrl-C that its
+    parent hears: what it has found is asked for, not lost.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    os.dup2(2, 1)
     try:
         sender.send(None)
-        sender.send(Search(request, deadline_s, sender.send, formulation=formulation).run())
+        sender.send(Search(request, deadline_s, sender.send, formulation=formulation, solver_log=solver_log).run())
     except Exception:
         sender.send(_Failure(traceback.format_exc()))
 

@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 Manner = Literal["free", "overlapped", "streaming", "fused", "ordered"]
@@ -27,7 +27,7 @@ BACKWARDS = ("B", "I")
 
 
 class Operation(NamedTuple):
-    """`2F0`: stage, kind (F, B, I, W or R) and micro-batch."""
+    """`2F0`: stage, kind (F, B, I, W or R; O, a weight update after a backward) and micro-batch."""
 
     stage: int
     kind: str
@@ -122,6 +122,25 @@ def earlier(operation: Operation, *, recomputed: bool) -> Operation | None:
     made = "R" if recomputed else "F"
     before = {"R": "F", "B": made, "I": made, "W": "I"}.get(operation.kind)
     return None if before is None else Operation(operation.stage, before, operation.microbatch)
+
+
+def with_updates(lowered: Lowered, updated: Container[int]) -> Lowered:
+    """The same where every backward of the orders `updated` (by number) is followed by an update of its stage's
+    weights, behind what is exchanged then."""
+    orders = enumerate(lowered.orders)
+    return replace(
+        lowered, orders=tuple(tuple(_updated(order)) if number in updated else order for number, order in orders)
+    )
+
+
+def _updated(order: Sequence[Step]) -> Iterator[Step]:
+    due: list[Operation] = []
+    for step in order:
+        if isinstance(step, Operation):
+            yield from due
+            due = [Operation(step.stage, "O", step.microbatch)] if step.kind == "B" else []
+        yield step
+    yield from due
 
 
 def split_order(

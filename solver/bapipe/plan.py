@@ -41,12 +41,18 @@ class Schedule(Document):
     Kinds: F forward, B backward, I input gradient, W weight gradient, R recompute. `orders` follow the
     cluster's devices; a device without work has an empty order. `all_reduce` says whether gradients are
     reduced while the backward runs.
+
+    `weight_versions` None: the pipeline is flushed before the weights are updated, once a mini-batch. Otherwise there
+    is no flush: each stage keeps so many versions of its weights, has as many micro-batches in flight, and updates its
+    weights after every backward. `orders` are then those of a lone mini-batch, from an empty pipeline to an empty one;
+    mini-batches that follow each other are executed as one of as many micro-batches.
     """
 
     name: ScheduleName | Literal["custom"]
     num_microbatches: Count
     microbatch_size: Count
     all_reduce: Literal["overlapped", "blocking"] = "overlapped"
+    weight_versions: tuple[Count, ...] | None = None
     orders: tuple[tuple[str, ...], ...]
 
 
@@ -73,7 +79,8 @@ class Prediction(Document):
 
     `step_time_s` is the makespan of one mini-batch, gradient reduction and optimizer step included; `period_s` the time
     per mini-batch over repeated steps; `bottleneck_s` the largest stage load of one micro-batch;
-    `bubble_fraction` the idle share of the devices in use.
+    `bubble_fraction` the idle share of the devices in use. `samples_per_s` is that of a lone mini-batch or, without a
+    flush, of repeated ones.
     """
 
     step_time_s: Duration
@@ -130,6 +137,14 @@ class Plan(Document):
     baselines: tuple[Baseline, ...] = ()
     explanation: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def pace_s(self) -> float | None:
+        """Seconds that a mini-batch takes: the step time or, without a flush, the period. None: infeasible."""
+        if self.schedule is None or self.prediction is None:
+            return None
+        flushed = self.schedule.weight_versions is None
+        return self.prediction.step_time_s if flushed else self.prediction.period_s
 
     @classmethod
     def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:

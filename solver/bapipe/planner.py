@@ -9,8 +9,8 @@ from bapipe.baselines import with_speedups
 from bapipe.candidates import allowed_schedules, left_out, microbatch_sizes
 from bapipe.cuts import MAX_CUTS
 from bapipe.errors import TimeLimitError
-from bapipe.formulations.base import TOLERANCE, Formulation
-from bapipe.formulations.bottleneck import DynamicProgram
+from bapipe.formulations.base import TOLERANCE
+from bapipe.formulations.protocol import Formulation
 from bapipe.isolation import search_in_child
 from bapipe.plan import Plan, Proof, Status
 from bapipe.problem import PlanRequest
@@ -36,9 +36,12 @@ def plan(
     on_progress: OnProgress = lambda progress: None,
     should_stop: Callable[[], bool] = lambda: False,
     formulation: Formulation | None = None,
+    solver_log: bool = False,
 ) -> Plan:
     """The best plan for `request` within its time limit, with its proof; in this process, so the limit is kept only
     between the steps of a formulation (`plan_isolated` keeps it whatever happens).
+
+    `formulation` None: the one that `request.solver` names. `solver_log`: what the solver says goes to stderr.
 
     Raises:
         InvalidInputError: what is not searched yet.
@@ -46,7 +49,7 @@ def plan(
     """
     started = time.monotonic()
     validate(request)
-    search = Search(request, started + request.time_limit_s, on_progress, should_stop, formulation or DynamicProgram())
+    search = Search(request, started + request.time_limit_s, on_progress, should_stop, formulation, solver_log)
     return _answer(request, search.run(), started)
 
 
@@ -57,6 +60,7 @@ def plan_isolated(
     should_stop: Callable[[], bool] = lambda: False,
     formulation: Formulation | None = None,
     memory_limit_bytes: int | None = None,
+    solver_log: bool = False,
 ) -> Plan:
     """`plan` in a child process, which is killed when its time is up, when it holds more than `memory_limit_bytes` in
     memory, or when `should_stop()` turns true; the best plan that it has reported is kept.
@@ -69,7 +73,7 @@ def plan_isolated(
     started = time.monotonic()
     validate(request)
     outcome = search_in_child(
-        request, started, on_progress, should_stop, formulation or DynamicProgram(), memory_limit_bytes
+        request, started, on_progress, should_stop, formulation, memory_limit_bytes, solver_log=solver_log
     )
     return _answer(request, outcome, started)
 
@@ -105,7 +109,7 @@ def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
 
 
 def _status(proof: Proof) -> Status:
-    return "optimal" if proof.gap is not None and proof.gap <= TOLERANCE else "feasible"
+    return "optimal" if proof.gap is not None and proof.gap <= max(TOLERANCE, proof.tolerance) else "feasible"
 
 
 def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
@@ -119,8 +123,8 @@ def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
         gap=gap,
         scope="candidates",
         scope_detail=_scope(request, outcome),
-        solver="dp" if request.objective == "bottleneck" else "dp + branch and bound",
-        tolerance=TOLERANCE,
+        solver=outcome.prover,
+        tolerance=outcome.tolerance,
         wall_s=wall_s,
     )
 

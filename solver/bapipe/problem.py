@@ -6,6 +6,7 @@ wire and the file on disk.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -30,17 +31,26 @@ from bapipe.faults import (
     number,
     unknown_reference,
 )
+from bapipe.operators import Operator, OperatorKind
 
 MAX_LAYERS = 20_000
 MAX_DEVICES = 4_096
 
 SchemaVersion = Literal[1]
 DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
-ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so"]
+ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so", "pipedream"]
 Objective = Literal["step-time", "bottleneck", "latency", "peak-memory", "kv-capacity", "fewest-devices"]
 Communication = Literal["none", "overlap", "serial"]
 Cuts = Literal["any", "topological-order"]
-Solver = Literal["auto", "dp", "cp-sat", "milp"]
+SOLVER_NAMES = r"^(auto|dp|cp-sat|milp(:[A-Za-z0-9_]+)?)$"
+Solver = Annotated[str, Field(strict=True, max_length=200, json_schema_extra={"pattern": SOLVER_NAMES})]
+"""What searches the bottleneck: `milp` is HiGHS, `milp:NAME` the solver that PuLP knows by that name."""
+Joules = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+"""A part of a whole, not none of it."""
+
+MAC_J: dict[DType, float] = {"fp32": 4.6e-12, "fp16": 1.5e-12, "bf16": 1.5e-12, "int8": 0.23e-12}
+MACS_PER_DSP: dict[DType, float] = {"fp32": 0.2, "fp16": 1.0, "bf16": 1.0, "int8": 1.75}
 
 
 class LayerTime(Document):
@@ -94,7 +104,8 @@ class Layer(Document):
     """An atomic unit of the network.
 
     `*_bytes_per_sample` are per sample of the micro-batch. `gradient_bytes` None: as many as the parameters.
-    `stash_bytes_per_sample` is what the layer keeps from its forward for its backward; None: its output.
+    `stash_bytes_per_sample` is what the layer keeps from its forward for its backward; None: its output. `operators`
+    say what it computes, by shape, which an FPGA's costs are worked out from; None: not known.
     """
 
     id: Name
@@ -111,6 +122,7 @@ class Layer(Document):
     kv_bytes_per_token: BytesPerSample = 0.0
     streamable: Flag = False
     fpga: FpgaResources | None = None
+    operators: tuple[Operator, ...] | None = None
     options: tuple[ExecutionOption, ...] = ()
 
     @classmethod
@@ -200,14 +212,57 @@ class ModelProfile(Document):
                 yield from _layer_list_faults(group, names, pointer)
 
 
+class FpgaEnergy(Document):
+    """Joules of what an FPGA does, beside `static_w` that it takes whatever it does.
+
+    Defaults: arithmetic and on-chip memory (a 32 KiB bank) by Horowitz, "Computing's energy problem", ISSCC 2014,
+    figure 1.1.9, at 45 nm; taken unchanged for an FPGA of 16 nm, whose smaller transistors and programmable wires
+    (7 to 14 times a fixed circuit's power: Kuon and Rose, IEEE TCAD 26, 2007) pull in opposite directions: an
+    assumption. Off chip: 20 pJ a bit of DDR4, on links: 10 pJ a bit of both transceivers, round figures, assumed.
+    """
+
+    mac_j: dict[DType, Joules] = Field(default_factory=lambda: dict(MAC_J))
+    elementwise_j: Joules = 0.9e-12
+    on_chip_j_per_byte: Joules = 2.5e-12
+    off_chip_j_per_byte: Joules = 160e-12
+    link_j_per_byte: Joules = 80e-12
+    static_w: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+
+
 class Fpga(Document):
-    """The FPGA side of a device kind: DSP slices, clock, and the two levels of memory."""
+    """The FPGA side of a device kind: DSP slices, clock, the two levels of memory, and how a design uses them.
+
+    `macs_per_dsp`: multiply-accumulates of a slice in a cycle. Defaults: fp32 a fifth, since one takes 5 slices (C.
+    Zhang et al., FPGA 2015); fp16 and bf16 one, whose significands fit the 27 x 18 multiplier (UG579) when sums are
+    aligned in logic, an assumption; int8 1.75 (WP486). Slices form arrays of `input_lanes` x `output_lanes`
+    multiply-accumulates; channels that do not fill the lanes leave some idle. `efficiency` is the share of the cycles
+    in which the arrays then work, by kind of operator (1 where none is given); `elementwise_lanes` how many operations
+    a cycle the units beside the arrays do. On-chip memory comes in blocks of `memory_block_bytes`; `buffer_bytes` of it
+    (None: an eighth) are set aside for what passes from layer to layer. `off_chip_efficiency`: the share of the
+    bandwidth that bursts reach.
+    """
 
     dsp_slices: Count
     clock_hz: Rate
     on_chip_bytes: Bytes
     off_chip_bytes: Bytes
     off_chip_bandwidth_bytes_per_s: Rate
+    macs_per_dsp: dict[DType, Rate] = Field(default_factory=lambda: dict(MACS_PER_DSP))
+    input_lanes: Count = 16
+    output_lanes: Count = 32
+    elementwise_lanes: Count = 512
+    efficiency: dict[OperatorKind, Share] = Field(default_factory=dict)
+    memory_block_bytes: Count = 36 * 1024
+    buffer_bytes: Bytes | None = None
+    off_chip_efficiency: Share = 1.0
+    energy: FpgaEnergy = FpgaEnergy()
+
+    @classmethod
+    def cross_field_faults(cls, raw: Any) -> Iterator[Fault]:
+        buffers, memory = member(raw, "buffer_bytes"), member(raw, "on_chip_bytes")
+        if isinstance(buffers, int | float) and isinstance(memory, int | float) and buffers > memory:
+            detail = f"{buffers} bytes are set aside of {memory} on the chip; the buffers are part of its memory"
+            yield Fault("too_large", detail, "/buffer_bytes")
 
 
 class DeviceKind(Document):
@@ -300,7 +355,8 @@ class PlanRequest(Document):
     """What is to be planned: a profile, a cluster, the mini-batch, what may be chosen, and what is best.
 
     `microbatch_sizes` and `microbatch_counts` None: every size that divides the mini-batch (objective `bottleneck`: the
-    whole mini-batch). `schedules` None: every schedule that the cluster's links allow.
+    whole mini-batch). `schedules` None: every schedule that the cluster's links allow and that trains as
+    one device would; `pipedream`, which does not, is only chosen where it is named.
     `optimizer_bytes_per_parameter`: state the optimizer keeps (8: Adam in 32 bits; 4: momentum; 0: plain SGD).
     """
 
@@ -340,6 +396,10 @@ class PlanRequest(Document):
                 if isinstance(batch, int) and isinstance(value, int) and value >= 1 <= batch and batch % value:
                     detail = f"{value} does not divide the mini-batch of {batch} samples"
                     yield Fault("does_not_divide", detail, f"/{field}/{index}")
+        solver = member(raw, "solver")
+        if isinstance(solver, str) and not re.fullmatch(SOLVER_NAMES, solver):
+            detail = f"there is no solver {solver!r}; use auto, dp, cp-sat, milp, or milp:NAME with a name of PuLP"
+            yield Fault("unknown_value", detail, "/solver")
         yield from _pinned_device_faults(raw)
 
 

@@ -10,20 +10,24 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bapipe.assembly import Assembler, Draft, Found
 from bapipe.baselines import measure_baselines
+from bapipe.bottleneck_search import search_bottleneck
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs, reserved_bytes
 from bapipe.cuts import Array, Indices, cut_space
 from bapipe.errors import SolverDisagreementError
 from bapipe.explain import explain, explain_infeasible
-from bapipe.formulations.base import TOLERANCE, Formulation, OutOfTimeError, PartitionProblem, PartitionResult, Stop
-from bapipe.formulations.bottleneck import DynamicProgram
+from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
+from bapipe.formulations.bottleneck import best_partition
+from bapipe.formulations.choice import formulation_for, works_on_cuts
+from bapipe.formulations.problem import BottleneckProblem
+from bapipe.formulations.protocol import Formulation
 from bapipe.formulations.step_time import StepTimeSearch
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest
@@ -52,7 +56,8 @@ class Outcome:
     """What a search has found so far, or in the end; small enough to be sent whenever it changes.
 
     `best` None: nothing yet; when `exhausted`, because nothing fits. `lower_bound_s` is of the objective over all
-    candidates, None while none is proven; `complete`: over all the cuts that were asked for.
+    candidates, None while none is proven; `complete`: over all the cuts that were asked for. `prover` names what proves
+    it, to within `tolerance`.
     """
 
     best: Found | None
@@ -61,6 +66,8 @@ class Outcome:
     complete: bool
     baselines: tuple[Baseline, ...]
     explanation: tuple[str, ...] = ()
+    prover: str = ""
+    tolerance: float = TOLERANCE
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,8 @@ class Search:
     deadline_s: float
     on_progress: OnProgress = lambda progress: None
     should_stop: Stop = lambda: False
-    formulation: Formulation = field(default_factory=DynamicProgram)
+    formulation: Formulation | None = None
+    solver_log: bool = False
 
     def __post_init__(self) -> None:
         self._started = time.monotonic()
@@ -117,6 +125,7 @@ class Search:
         self._found: Found | None = None
         self._complete = self._exhausted = False
         self._explanation: tuple[str, ...] = ()
+        self._prover, self._tolerance = "dp + branch and bound", TOLERANCE
         self._phase = "starting"
         self._reported = self._started
 
@@ -144,7 +153,16 @@ class Search:
 
     def _outcome(self) -> Outcome:
         bound_s = None if self._exhausted and self._best is None else self._bound_s
-        return Outcome(self._found, bound_s, self._exhausted, self._complete, tuple(self._baselines), self._explanation)
+        return Outcome(
+            self._found,
+            bound_s,
+            self._exhausted,
+            self._complete,
+            tuple(self._baselines),
+            self._explanation,
+            self._prover,
+            self._tolerance,
+        )
 
     def _report(self) -> None:
         self._reported = time.monotonic()
@@ -179,10 +197,12 @@ class Search:
         best, stages = self._best, len(self.request.cluster.devices)
         if best is None or self.request.objective != "bottleneck" or self._space.size > SURPLUS_CUTS:
             return ()
+        if not works_on_cuts(self.request):
+            return ()
         fewest = best.candidate.num_devices
         while fewest > 1:
-            result = self.formulation.solve(self._problem(replace(best.candidate, num_devices=fewest - 1)), self._stop)
-            if result is None or result.value_s > max(best.loads_s) * (1 + TOLERANCE):
+            fewer = best_partition(self._problem(replace(best.candidate, num_devices=fewest - 1)), self._stop)
+            if fewer is None or fewer.value_s > max(best.loads_s) * (1 + TOLERANCE):
                 break
             fewest -= 1
         if fewest == stages:
@@ -198,15 +218,16 @@ class Search:
         )
 
     def _bottleneck(self, todo: list[Candidate]) -> None:
-        queue = [(self._bound(c), order, c) for order, c in enumerate(todo)]
-        heapq.heapify(queue)
-        while queue and queue[0][0] < self._threshold():
-            bound, _, candidate = heapq.heappop(queue)
-            self._note_bound(min(bound, self._best_s))
-            result = self.formulation.solve(self._problem(candidate), self._stop)
-            if result is not None:
-                self._offer(candidate, result)
-        self._close()
+        self._phase = "proving"
+        if not todo:
+            return self._close()
+        problem = BottleneckProblem(self.request, self._space, tuple(todo))
+        formulation = self.formulation or formulation_for(problem, log=self.solver_log)
+        self._prover, self._tolerance = formulation.name, formulation.tolerance
+        self._complete = self._complete or formulation.works_on_graph
+        if search_bottleneck(problem, formulation, self._assembler, _Kept(self), self._stop, self.deadline_s):
+            self._close()
+        return None
 
     def _step_time(self, todo: list[Candidate]) -> None:
         for candidate in todo:
@@ -302,7 +323,7 @@ class Search:
     def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
         """Partitions to improve: equal shares, then the bottleneck optimum."""
         yield from self._equal_shares(candidate)
-        balanced = self.formulation.solve(self._problem(candidate), self._stop)
+        balanced = best_partition(self._problem(candidate), self._stop)
         if balanced is not None:
             yield balanced.cuts
 
@@ -368,6 +389,36 @@ class Search:
 
     def _stop(self) -> bool:
         return self.should_stop() or time.monotonic() > self.deadline_s
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The best plan and the bound of a search, for whoever finds better ones."""
+
+    search: Search
+
+    @property
+    def best(self) -> Draft | None:
+        """The best plan so far."""
+        return self.search._best
+
+    @property
+    def best_s(self) -> float:
+        """Its objective; infinity where there is none."""
+        return self.search._best_s
+
+    @property
+    def threshold_s(self) -> float:
+        """What a better plan must be below."""
+        return self.search._threshold()
+
+    def take(self, found: Draft) -> None:
+        """Keeps the better of two plans that fit."""
+        self.search._take(found)
+
+    def note_bound(self, bound_s: float) -> None:
+        """Takes a bound over all candidates."""
+        self.search._note_bound(bound_s)
 
 
 def _shares(amount: Array, chain: Indices, num_stages: int) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from bapipe.errors import Fault
 from bapipe.faults import unknown_reference
+from bapipe.no_flush import no_flush_faults
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import ModelProfile
 
@@ -14,7 +15,7 @@ from bapipe.problem import ModelProfile
 def structure_faults(plan: Plan) -> list[Fault]:
     """Every fault without which the plan can be costed and replayed, with pointers into the plan."""
     parts = (_layer_faults, _edge_faults, _device_faults, _recomputation_faults, _share_faults, _schedule_faults)
-    return [fault for part in parts for fault in part(plan)]
+    return [fault for part in (*parts, no_flush_faults) for fault in part(plan)]
 
 
 def stage_by_layer(plan: Plan) -> dict[str, int]:

@@ -12,6 +12,7 @@ from bapipe.cost.roofline import missing_figures
 from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
+from bapipe.formulations.choice import solver_faults
 from bapipe.graph import graph_of
 from bapipe.presets import device_kinds
 from bapipe.problem import Layer, Link, PlanRequest
@@ -20,7 +21,6 @@ SEARCHED = {
     "objective": ("step-time", "bottleneck"),
     "recomputation": ("never",),
     "device_order": ("fixed",),
-    "solver": ("auto", "dp"),
 }
 
 
@@ -65,11 +65,14 @@ def _cluster_faults(request: PlanRequest) -> Iterator[Fault]:
     for k, kind in enumerate(cluster.kinds):
         if kind.execution == "async" and kind.name in _kinds_in_use(request):
             yield _unsearched(f"/cluster/kinds/{k}/execution", "asynchronous devices", "use sync")
+    if request.objective == "bottleneck":
+        return
     tensors = graph_of(request.profile).tensors
     if cluster.skip_tensors == "direct" and any(max(t.consumers) > t.source + 1 for t in tensors):
-        yield _unsearched("/cluster/skip_tensors", "tensors sent past a stage", "use relay")
+        yield _unsearched("/cluster/skip_tensors", "tensors sent past a stage", "use relay, or objective bottleneck")
     if request.profile.tied_parameters:
-        yield _unsearched("/profile/tied_parameters", "tied parameters", "give each layer its own copy")
+        remedy = "give each layer its own copy, or use objective bottleneck"
+        yield _unsearched("/profile/tied_parameters", "tied parameters", remedy)
 
 
 def _unsearched(pointer: str, what: str, remedy: str) -> Fault:
@@ -87,18 +90,26 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
     if left_out(request) and not candidates(request):
         detail = f"more than {MAX_OPERATIONS} forwards a step; use larger micro-batches or a smaller batch"
         yield Fault("too_large", detail, "/microbatch_counts" if request.microbatch_counts else "/microbatch_sizes")
+    if "pipedream" in (request.schedules or ()):
+        detail = "pipedream can be simulated, but is not searched yet; use another schedule"
+        yield Fault("unsupported", detail, f"/schedules/{(request.schedules or ()).index('pipedream')}")
+    yield from solver_faults(request)
     if request.objective == "bottleneck" and request.schedules == ("data-parallel",):
         detail = "the bottleneck is a model of pipelines; use objective step-time for data parallelism"
         yield Fault("unsupported", detail, "/schedules")
 
 
 def _placement_faults(request: PlanRequest) -> Iterator[Fault]:
+    if request.objective == "bottleneck":
+        return
     for index, pin in enumerate(request.profile.pins):
         if pin.device is not None:
-            detail = "pins to a device are not searched yet; pin to the first or last stage"
+            detail = "pins to a device are searched for objective bottleneck only; pin to the first or last stage"
             yield Fault("unsupported", detail, f"/profile/pins/{index}/device")
     if len({(device.kind, device.speed) for device in request.cluster.devices}) > 1:
-        detail = "devices of several kinds or speeds are not searched yet; use one kind at one speed"
+        detail = (
+            "devices of several kinds or speeds are searched for objective bottleneck only; use one kind at one speed"
+        )
         yield Fault("unsupported", detail, "/cluster/devices")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bapipe.cost.memory import kept_bytes_per_sample, stash_bytes_per_sample
 from bapipe.lowering import BACKWARDS
 from bapipe.plan import Plan, Stage
+from bapipe.simulator import drawn
 from bapipe.timeline.spans import KINDS, NONE, Span, device_spans
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Kept:
 
 
 def chrome_trace(plan: Plan, simulation: Simulation) -> str:
-    """The trace of `simulation`, that of `plan`, as JSON: an event a line."""
+    """The trace of `simulation`, that of `plan`, as JSON: an event a line. Without a flush: of several steps."""
+    simulation = drawn(plan, simulation)
     encode = json.JSONEncoder(separators=(",", ":")).encode
     events = ",\n".join(encode(event) for event in trace_events(plan, simulation))
     return f'{{"displayTimeUnit":"ms","traceEvents":[\n{events}\n]}}\n'

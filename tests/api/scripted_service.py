@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from bapipe.errors import Fault, InvalidInputError, TimeLimitError
-from bapipe.formulations.base import Formulation
+from bapipe.formulations.protocol import Formulation
 from bapipe.plan import Plan, Proof
 from bapipe.planner import plan_isolated
 from bapipe.problem import PlanRequest
@@ -25,7 +25,8 @@ def solve(request: PlanRequest, *, should_stop: Callable[[], bool]) -> Plan:
     """
     name = request.profile.name
     if name in CHILDREN:
-        return plan_isolated(request, should_stop=should_stop, formulation=CHILDREN[name])
+        bottleneck = request.model_copy(update={"objective": "bottleneck"})
+        return plan_isolated(bottleneck, should_stop=should_stop, formulation=CHILDREN[name])
     if name == "spin":
         end = time.monotonic() + request.time_limit_s
         while not should_stop() and time.monotonic() < end:

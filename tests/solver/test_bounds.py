@@ -42,7 +42,10 @@ def cases(request: PlanRequest) -> Iterator[Case]:
     """Every problem in the request that some partition fits."""
     space = cut_space(request.profile, request.cuts)
     layers = request.profile.layers
-    cut_of = {frozenset(layers[k].id for k in space.stage_layers(0, cut)): cut for cut in range(1, space.size)}
+    cut_of = {
+        frozenset(layers[space.graph.layers[p]].id for p in space.stage_positions(0, cut)): cut
+        for cut in range(1, space.size)
+    }
     groups: dict[tuple[str, int, int], list[Option]] = {}
     for option in every_plan(request):
         if option.fits(request):

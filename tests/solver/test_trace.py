@@ -12,7 +12,7 @@ import pytest
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe.problem import Link
-from bapipe.simulator import simulate
+from bapipe.simulator import drawn, simulate
 from bapipe.simulator.simulation import Simulation
 from bapipe.trace import chrome_trace
 from judges.instances import cluster, even_request, layer, make_plan, request, split
@@ -52,7 +52,7 @@ def traced(plan: Plan) -> tuple[Simulation, list[Event]]:
     simulation = simulate(plan)
     document = json.loads(chrome_trace(plan, simulation))
     assert document.keys() == {"displayTimeUnit", "traceEvents"}
-    return simulation, document["traceEvents"]
+    return drawn(plan, simulation), document["traceEvents"]
 
 
 def thread_names(events: list[Event]) -> dict[Thread, str]:

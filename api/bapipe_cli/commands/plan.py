@@ -29,6 +29,7 @@ def plan(
     microbatches: options.CountsOption = None,
     max_stages: options.StagesOption = None,
     solver: options.SolverOption = "auto",
+    solver_log: options.SolverLogOption = False,
     profile_batch: options.ProfileBatchOption = None,
     form: options.FormatOption = None,
     measured_on: options.MeasuredOnOption = None,
@@ -60,12 +61,17 @@ def plan(
         "gap": gap,
     }
     check_folder(output, "--output")
+    if server and solver_log:
+        raise typer.BadParameter("a service keeps its solvers' logs to itself; plan here", param_hint="--solver-log")
     with user_faults(as_json=as_json):
         request = plan_request(profile, cluster, fields, form=form, profile_batch=profile_batch)
         if request_only:
             _write_request(request, output)
             return
-        answer, interrupted = (plan_there(request, server), False) if server else plan_here(request, "planning")
+        if server:
+            answer, interrupted = plan_there(request, server), False
+        else:
+            answer, interrupted = plan_here(request, "planning", solver_log=solver_log)
         _hand_over(answer, output, as_json=as_json)
         raise typer.Exit(exit_code(answer, interrupted=interrupted))
 

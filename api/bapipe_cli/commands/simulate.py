@@ -102,6 +102,7 @@ def _figures(plan: Plan, simulation: Simulation, faults: list[Fault]) -> dict[st
 
 
 def _print(plan: Plan, simulation: Simulation, faults: list[Fault], width: int | None) -> None:
+    from bapipe.simulator import drawn
     from bapipe.timeline import ascii_timeline
 
     out = console()
@@ -109,7 +110,10 @@ def _print(plan: Plan, simulation: Simulation, faults: list[Fault], width: int |
     if plan.schedule is not None:
         out.print(f"{arrangement_text(plan.schedule, plan.stages)}; {prediction_text(prediction)}", style="bold")
     out.print(f"period over repeated steps {seconds_text(prediction.period_s)}")
-    out.print(f"\n{ascii_timeline(simulation, width or out.width)}\n", soft_wrap=True)
+    if plan.schedule is not None and plan.schedule.weight_versions is not None:
+        versions = ", ".join(map(str, plan.schedule.weight_versions))
+        out.print(f"no flush, {versions} weight versions by stage; drawn are several steps in a row from the first on")
+    out.print(f"\n{ascii_timeline(drawn(plan, simulation), width or out.width)}\n", soft_wrap=True)
     out.print(device_table(plan, simulation))
     if prediction.links:
         out.print()

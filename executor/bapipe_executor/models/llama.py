@@ -20,9 +20,8 @@ __all__ = [
     "full",
     "full_data",
     "llama",
-    "llama_8b",
-    "llama_70b",
     "loss",
+    "short_data",
     "tiny",
     "tiny_data",
 ]
@@ -43,22 +42,13 @@ class Sizes:
     tokens: int
 
 
-LLAMA_8B = Sizes(32, 4096, 14_336, 32, 8, 128_256, 8192)
 LLAMA_70B = Sizes(80, 8192, 28_672, 64, 8, 128_256, 8192)
 TINY = Sizes(2, 16, 24, 4, 2, 61, 12)
 
 
-def llama_70b() -> LayeredModel:
-    """70,553,706,496 parameters in bfloat16: 141 GB."""
+def full() -> LayeredModel:
+    """Llama 3 70B: 70,553,706,496 parameters in bfloat16, 141 GB."""
     return llama(LLAMA_70B, dtype=torch.bfloat16)
-
-
-def llama_8b() -> LayeredModel:
-    """8,030,261,248 parameters in bfloat16: 16 GB."""
-    return llama(LLAMA_8B, dtype=torch.bfloat16)
-
-
-full = llama_70b
 
 
 def tiny(*, seed: int = 0) -> LayeredModel:
@@ -75,6 +65,11 @@ def loss() -> MaskedCrossEntropy:
 def full_data(batch_size: int, *, seed: int = 0) -> SyntheticData:
     """Sequences of 8,192 tokens for `full`."""
     return next_tokens(batch_size, LLAMA_70B.vocabulary, LLAMA_70B.tokens, seed)
+
+
+def short_data(batch_size: int, *, seed: int = 0) -> SyntheticData:
+    """Sequences of 2,048 tokens for `full`, which 64 devices of 80 GB train without recomputation."""
+    return next_tokens(batch_size, LLAMA_70B.vocabulary, 2048, seed)
 
 
 def tiny_data(batch_size: int, *, seed: int = 0) -> SyntheticData:

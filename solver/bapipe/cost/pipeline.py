@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from operator import add
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
 from bapipe.cost.compute import LayerSeconds, layer_seconds
+from bapipe.cost.fpga.stage import Setting
+from bapipe.cost.fpga.table import FpgaTable, costs_by_shape
 from bapipe.cost.memory import (
     StageMemory,
     gradient_bytes,
@@ -81,11 +84,15 @@ class BoundaryCost:
 
 @dataclass(frozen=True)
 class PipelineCost:
-    """Stages in order; `boundaries[s]` is between stages s and s + 1."""
+    """Stages in order; `boundaries[s]` is between stages s and s + 1, with every tensor that passes it relayed.
+
+    `direct_s`: where tensors are sent past stages, [stages] the seconds of all transfers of each, both ways.
+    """
 
     stages: tuple[StageCost, ...]
     boundaries: tuple[BoundaryCost, ...]
     training: bool
+    direct_s: tuple[float, ...] | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -99,31 +106,29 @@ def pipeline_cost(
     devices: Sequence[Sequence[str]],
     microbatch_size: int,
     recomputed: Sequence[Collection[str]] = (),
+    settings: Sequence[Setting] = (),
 ) -> PipelineCost:
     """The cost of the partition `stages` (layer ids) on `devices` (device ids), a sequence for each stage.
 
-    `recomputed`: of each stage, the layers whose forward is executed again before their backward.
+    `recomputed`: of each stage, the layers whose forward is executed again before their backward. `settings`: how each
+    stage is run, on which what stays on the chip of an FPGA depends; by default with one micro-batch in flight.
     """
-    return CostTable(request, microbatch_size).pipeline(stages, devices, recomputed)
+    return CostTable(request, microbatch_size).pipeline(stages, devices, recomputed, settings)
 
 
 def stage_loads_s(cost: PipelineCost, communication: Communication) -> tuple[float, ...]:
-    """Seconds that each stage needs for one micro-batch in a saturated pipeline; the largest is the bottleneck."""
-    padded = (None, *cost.boundaries, None)
-    return tuple(load_s(stage, padded[s], padded[s + 1], communication) for s, stage in enumerate(cost.stages))
+    """Seconds that each stage needs for one micro-batch in a saturated pipeline; the largest is the bottleneck.
 
-
-def load_s(
-    stage: StageCost, before: BoundaryCost | None, after: BoundaryCost | None, communication: Communication
-) -> float:
-    """Seconds that a stage needs for one micro-batch in a saturated pipeline.
-
-    With compute F + B and x the transfers over both cuts, both ways: `none` F + B, `overlap` max(F + B, x), `serial`
+    With compute F + B and x the transfers of the stage, both ways: `none` F + B, `overlap` max(F + B, x), `serial`
     F + B + x. Replicas share the micro-batches. A planning model: the simulator never uses it.
     """
+    crossed = [0.0, *(cut.forward_s + cut.backward_s for cut in cost.boundaries), 0.0]
+    exchanged = cost.direct_s or tuple(map(add, crossed, crossed[1:]))
+    return tuple(_load_s(stage, x, communication) for stage, x in zip(cost.stages, exchanged, strict=True))
+
+
+def _load_s(stage: StageCost, exchange_s: float, communication: Communication) -> float:
     compute_s = (stage.forward_s + stage.backward_s) / len(stage.replicas)
-    cuts = [cut for cut in (before, after) if cut is not None]
-    exchange_s = sum(cut.forward_s + cut.backward_s for cut in cuts)
     if communication == "none":
         return compute_s
     return max(compute_s, exchange_s) if communication == "overlap" else compute_s + exchange_s
@@ -134,6 +139,19 @@ def memory_limit_bytes(cluster: Cluster, device: Device) -> int | None:
     if device.memory_bytes is not None:
         return device.memory_bytes
     return next(kind.memory_bytes for kind in cluster.kinds if kind.name == device.kind)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A stage to be priced: positions of its layers, of those that complete a bucket (among them), and of those that
+    are recomputed; the bytes that it receives for a micro-batch; how it is run.
+    """
+
+    positions: list[int]
+    last_layers: list[int]
+    again: set[int]
+    in_bytes: float
+    setting: Setting
 
 
 class CostTable:
@@ -153,6 +171,8 @@ class CostTable:
         self._kinds = {kind.name: kind for kind in cluster.kinds}
         self._seconds: dict[str, LayerSeconds] = {}
         self._request, self._microbatch_size = request, microbatch_size
+        self._fpga = FpgaTable(request, microbatch_size)
+        self._ids = [layer.id for layer in layers]
         self._order = graph.layers
         self._position = {layer.id: p for p, layer in enumerate(layers)}
         self._spans = [
@@ -169,18 +189,38 @@ class CostTable:
         stages: Sequence[Sequence[str]],
         devices: Sequence[Sequence[str]],
         recomputed: Sequence[Collection[str]] = (),
+        settings: Sequence[Setting] = (),
     ) -> PipelineCost:
-        """The cost of the partition `stages` (layer ids) on `devices` (device ids), a sequence for each stage.
-
-        `recomputed`: of each stage, the layers whose forward is executed again before their backward.
-        """
+        """`pipeline_cost` of the partition `stages` (layer ids) on `devices` (device ids)."""
         again = [{self._position[layer] for layer in layers} for layers in recomputed or [()] * len(stages)]
         positions = [sorted(self._position[layer] for layer in stage) for stage in stages]
         crossing = self._boundary_bytes(positions)
         boundaries = tuple(self._boundary(crossing[s], devices[s], devices[s + 1]) for s in range(len(stages) - 1))
         cuts = [0.0, *crossing, 0.0]
-        costs = tuple(self._stage(mine, devices[s], cuts[s], cuts[s + 1], again[s]) for s, mine in enumerate(positions))
-        return PipelineCost(costs, boundaries, self._training)
+        run = settings or [Setting()] * len(stages)
+        costs = tuple(
+            self._stage(mine, devices[s], cuts[s], cuts[s + 1], again[s], run[s]) for s, mine in enumerate(positions)
+        )
+        return PipelineCost(costs, boundaries, self._training, self._direct_s(positions, devices))
+
+    def _direct_s(self, positions: list[list[int]], devices: Sequence[Sequence[str]]) -> tuple[float, ...] | None:
+        """[stages] seconds of what each receives and sends, there and in training back; None: tensors are relayed.
+
+        A tensor goes once to each stage that reads it; what goes from one stage to another is one transfer.
+        """
+        if self._cluster.skip_tensors == "relay":
+            return None
+        stage_of = {p: s for s, mine in enumerate(positions) for p in mine}
+        sizes: dict[tuple[int, int], float] = {}
+        for source, consumers, size in self._spans:
+            for target in {stage_of[consumer] for consumer in consumers} - {stage_of[source]}:
+                sizes[stage_of[source], target] = sizes.get((stage_of[source], target), 0.0) + size
+        exchanged = [0.0] * len(positions)
+        for (source, target), size in sorted(sizes.items()):
+            cut = self._boundary(size, devices[source], devices[target])
+            for stage in (source, target):
+                exchanged[stage] += cut.forward_s + cut.backward_s
+        return tuple(exchanged)
 
     def _boundary_bytes(self, positions: list[list[int]]) -> list[float]:
         """Bytes of one micro-batch over each cut: every tensor from its stage to the last that reads it, once."""
@@ -202,7 +242,13 @@ class CostTable:
         return BoundaryCost(sources[0], targets[0], size_bytes, seconds, back_s)
 
     def _stage(
-        self, mine: list[int], devices: Sequence[str], in_bytes: float, out_bytes: float, again: set[int]
+        self,
+        mine: list[int],
+        devices: Sequence[str],
+        in_bytes: float,
+        out_bytes: float,
+        again: set[int],
+        setting: Setting,
     ) -> StageCost:
         memory = StageMemory(
             sum(self._static[p] for p in mine),
@@ -215,7 +261,8 @@ class CostTable:
         gradients = [self._gradients[p] for p in mine]
         filled = gradient_buckets(gradients, self._bucket_bytes) if reduced else ()
         last_layers = [bucket.last_layer for bucket in filled]
-        replicas = self._replicas(mine, [self._devices[device] for device in devices], last_layers, again)
+        part = _Part(mine, last_layers, again, in_bytes, setting)
+        replicas = self._replicas(part, [self._devices[device] for device in devices])
         channels = ring_channels(self._cluster, [self._devices[device] for device in devices])
         buckets = tuple(
             BucketCost(bucket.size_bytes, ring_all_reduce_s(channels, bucket.size_bytes)) for bucket in filled
@@ -224,25 +271,39 @@ class CostTable:
         backward_s = max(replica.backward_s + replica.recompute_s for replica in replicas)
         return StageCost(forward_s, backward_s, memory, replicas, buckets)
 
-    def _replicas(
-        self, mine: list[int], devices: list[Device], last_layers: list[int], again: set[int]
-    ) -> tuple[ReplicaCost, ...]:
+    def _replicas(self, part: _Part, devices: list[Device]) -> tuple[ReplicaCost, ...]:
         """One for each of `devices`; those of one kind and speed are priced once."""
         priced = {(device.kind, device.speed): device for device in devices}
-        costs = {key: self._replica(mine, device, last_layers, again) for key, device in priced.items()}
+        costs = {key: self._replica(part, device) for key, device in priced.items()}
         return tuple(replace(costs[device.kind, device.speed], device=device.id) for device in devices)
 
-    def _replica(self, mine: list[int], device: Device, last_layers: list[int], again: set[int]) -> ReplicaCost:
-        kind = self._kinds[device.kind]
+    def _replica(self, part: _Part, device: Device) -> ReplicaCost:
+        kind, mine = self._kinds[device.kind], part.positions
+        if costs_by_shape(self._request, kind):
+            return self._replica_on_fpga(part, device, kind)
         seconds = self._seconds_on(kind)
         forward_s = sum(seconds.forward_s[self._order[p]] for p in mine) / device.speed
         if not self._training:
             return ReplicaCost(device.id, forward_s, 0.0, 0.0, ())
         backwards = [seconds.backward_s[self._order[p]] / device.speed for p in reversed(mine)]
         ended = list(accumulate(backwards))
-        ready = tuple(ended[len(mine) - 1 - layer] for layer in last_layers)
-        recompute_s = sum(seconds.forward_s[self._order[p]] for p in mine if p in again) / device.speed
+        ready = tuple(ended[len(mine) - 1 - layer] for layer in part.last_layers)
+        recompute_s = sum(seconds.forward_s[self._order[p]] for p in mine if p in part.again) / device.speed
         return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready, recompute_s)
+
+    def _replica_on_fpga(self, part: _Part, device: Device, kind: DeviceKind) -> ReplicaCost:
+        """The engines of a split device work beside each other: their times, as those of the whole device."""
+        layers = [self._ids[p] for p in part.positions]
+        again = {self._ids[p] for p in part.again}
+        found = self._fpga.seconds(layers, device, part.in_bytes, part.setting, again)
+        share = part.setting.forward_share
+        front, back = (1.0, 1.0) if share is None else (share, 1 - share)
+        if not self._training:
+            return ReplicaCost(device.id, found.forward_s * front, 0.0, 0.0, ())
+        ready = tuple(found.backward_ends_s[layers[layer]] * back for layer in part.last_layers)
+        backward_s, recompute_s = (found.input_s + found.weight_s) * back, found.again_s * front
+        optimizer_s = self._optimizer_s(part.positions, kind)
+        return ReplicaCost(device.id, found.forward_s * front, backward_s, optimizer_s, ready, recompute_s)
 
     def _optimizer_s(self, mine: list[int], kind: DeviceKind) -> float:
         bandwidth = kind.memory_bandwidth_bytes_per_s

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bapipe.examples.kernels import ELEMENT_BYTES, Work, network, pointwise, product
 from bapipe.examples.sequences import embedding, layer_norm, linear, project
+from bapipe.operators import Attention, Elementwise, Linear, Normalisation, Operator
 from bapipe.problem import ModelProfile
 
 BLOCKS, WIDTH, HEADS, TOKENS, VOCABULARY = 24, 1024, 16, 1024, 50_257
@@ -46,10 +47,16 @@ def _attention(name: str) -> Work:
     )
     parameters = 4 * WIDTH**2 + 6 * WIDTH
     kept_bytes = STREAM * (5 * ELEMENT_BYTES + 1) + SCORES * (2 * ELEMENT_BYTES + 1) + STREAM * ELEMENT_BYTES
-    cache = 2.0 * WIDTH * ELEMENT_BYTES
-    return Work(
-        name, f"Attention({WIDTH}, heads={HEADS})", kernels, parameters, STREAM, kept_bytes, kv_bytes_per_token=cache
+    operators = (
+        Normalisation(kind="normalisation", elements=STREAM),
+        _linear(WIDTH, 3 * WIDTH),
+        Attention(kind="attention", queries=TOKENS, keys=TOKENS, heads=HEADS, head_features=WIDTH // HEADS),
+        Elementwise(kind="elementwise", elements=SCORES),
+        _linear(WIDTH, WIDTH),
+        Elementwise(kind="elementwise", elements=STREAM, operations=2),
     )
+    cache, kind = 2.0 * WIDTH * ELEMENT_BYTES, f"Attention({WIDTH}, heads={HEADS})"
+    return Work(name, kind, kernels, operators, parameters, STREAM, kept_bytes, kv_bytes_per_token=cache)
 
 
 def _mlp(name: str) -> Work:
@@ -65,9 +72,21 @@ def _mlp(name: str) -> Work:
     )
     parameters = 8 * WIDTH**2 + 7 * WIDTH
     kept_bytes = STREAM * (9 * ELEMENT_BYTES + 1) + STREAM * ELEMENT_BYTES
-    return Work(name, f"Linear MLP({WIDTH}, {4 * WIDTH})", kernels, parameters, STREAM, kept_bytes)
+    operators = (
+        Normalisation(kind="normalisation", elements=STREAM),
+        _linear(WIDTH, 4 * WIDTH),
+        Elementwise(kind="elementwise", elements=4 * STREAM, operations=8),
+        _linear(4 * WIDTH, WIDTH),
+        Elementwise(kind="elementwise", elements=STREAM, operations=2),
+    )
+    return Work(name, f"Linear MLP({WIDTH}, {4 * WIDTH})", kernels, operators, parameters, STREAM, kept_bytes)
 
 
 def _final_norm(name: str) -> Work:
     kernels = (layer_norm(WIDTH, TOKENS),)
-    return Work(name, f"LayerNorm({WIDTH})", kernels, 2 * WIDTH, STREAM, STREAM * ELEMENT_BYTES)
+    operators = (Normalisation(kind="normalisation", elements=STREAM),)
+    return Work(name, f"LayerNorm({WIDTH})", kernels, operators, 2 * WIDTH, STREAM, STREAM * ELEMENT_BYTES)
+
+
+def _linear(inputs: int, outputs: int) -> Operator:
+    return Linear(kind="linear", in_features=inputs, out_features=outputs, rows=TOKENS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bapipe.examples.kernels import ELEMENT_BYTES, Work, matmul, pointwise
+from bapipe.operators import Convolution, Elementwise, Linear, Normalisation, Pooling
 
 INDEX_BYTES = 8
 
@@ -47,6 +48,16 @@ def conv(
         id=name,
         kind=kind,
         kernels=(matmul(source.elements, target.elements, weights, flops, first=first),),
+        operators=(
+            Convolution(
+                kind="convolution",
+                in_channels=source.channels,
+                out_channels=channels,
+                kernel_positions=kernel**2,
+                out_pixels=target.side**2,
+                input_gradient=not first,
+            ),
+        ),
         parameters=weights,
         output=target.elements,
         kept_bytes=target.elements * ELEMENT_BYTES if kept else 0,
@@ -61,18 +72,21 @@ def batch_norm(name: str, source: Map) -> Work:
     """
     elements, weights = source.elements, 2 * source.channels
     kernel = pointwise(2 * elements, elements, 8 * elements, weights)
-    return Work(name, f"BatchNorm2d({source.channels})", (kernel,), weights, elements, kept_bytes=0)
+    operators = (Normalisation(kind="normalisation", elements=elements),)
+    return Work(name, f"BatchNorm2d({source.channels})", (kernel,), operators, weights, elements, kept_bytes=0)
 
 
 def relu(name: str, elements: int) -> Work:
     """In place: its output is what is kept."""
-    kernel = pointwise(elements, elements)
-    return Work(name, "ReLU(inplace)", (kernel,), 0, elements, elements * ELEMENT_BYTES, streamable=True)
+    kernel, operators = pointwise(elements, elements), (Elementwise(kind="elementwise", elements=elements),)
+    kept_bytes = elements * ELEMENT_BYTES
+    return Work(name, "ReLU(inplace)", (kernel,), operators, 0, elements, kept_bytes, streamable=True)
 
 
 def add(name: str, elements: int) -> Work:
     """The sum of two maps, in the place of one; the ReLU that follows overwrites it."""
-    return Work(name, "Add", (pointwise(2 * elements, elements),), 0, elements, kept_bytes=0, streamable=True)
+    kernel, operators = pointwise(2 * elements, elements), (Elementwise(kind="elementwise", elements=elements),)
+    return Work(name, "Add", (kernel,), operators, 0, elements, kept_bytes=0, streamable=True)
 
 
 def max_pool(name: str, source: Map, kernel: int, *, stride: int, padding: int = 0) -> tuple[Work, Map]:
@@ -81,15 +95,16 @@ def max_pool(name: str, source: Map, kernel: int, *, stride: int, padding: int =
     pool = pointwise(source.elements, target.elements, kernel**2 * target.elements)
     kept = target.elements * (ELEMENT_BYTES + INDEX_BYTES)
     kind = f"MaxPool2d(kernel_size={kernel}, stride={stride}, padding={padding})"
-    return Work(name, kind, (pool,), 0, target.elements, kept, streamable=True), target
+    operators = (Pooling(kind="pooling", out_elements=target.elements, window=kernel**2),)
+    return Work(name, kind, (pool,), operators, 0, target.elements, kept, streamable=True), target
 
 
 def average_pool(name: str, source: Map) -> Work:
     """One number a channel."""
     kernel = pointwise(source.elements, source.channels, source.elements)
-    return Work(
-        name, "AdaptiveAvgPool2d(1)", (kernel,), 0, source.channels, source.channels * ELEMENT_BYTES, streamable=True
-    )
+    operators = (Pooling(kind="pooling", out_elements=source.channels, window=source.side**2),)
+    kept_bytes = source.channels * ELEMENT_BYTES
+    return Work(name, "AdaptiveAvgPool2d(1)", (kernel,), operators, 0, source.channels, kept_bytes, streamable=True)
 
 
 def linear(name: str, inputs: int, outputs: int, *, kept: bool = True) -> Work:
@@ -97,10 +112,12 @@ def linear(name: str, inputs: int, outputs: int, *, kept: bool = True) -> Work:
     weights = inputs * outputs + outputs
     kernel = matmul(inputs, outputs, weights, 2.0 * inputs * outputs)
     kept_bytes = outputs * ELEMENT_BYTES if kept else 0
-    return Work(name, f"Linear({inputs}, {outputs})", (kernel,), weights, outputs, kept_bytes)
+    operators = (Linear(kind="linear", in_features=inputs, out_features=outputs),)
+    return Work(name, f"Linear({inputs}, {outputs})", (kernel,), operators, weights, outputs, kept_bytes)
 
 
 def dropout(name: str, elements: int) -> Work:
     """Keeps its output, which the next layer saves, and a byte of mask an element."""
-    kernel = pointwise(elements, elements)
-    return Work(name, "Dropout(p=0.5)", (kernel,), 0, elements, elements * (ELEMENT_BYTES + 1), streamable=True)
+    kernel, operators = pointwise(elements, elements), (Elementwise(kind="elementwise", elements=elements),)
+    kept_bytes = elements * (ELEMENT_BYTES + 1)
+    return Work(name, "Dropout(p=0.5)", (kernel,), operators, 0, elements, kept_bytes, streamable=True)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bapipe.cost.roofline import Efficiency, roofline_s
+from bapipe.operators import Operator
 from bapipe.presets import device_kinds
 from bapipe.problem import DeviceKind, DType, Edge, Layer, LayerTime, ModelProfile
 
@@ -49,11 +50,14 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Work:
-    """A layer before its times: what it is, its kernels, parameters, output, and bytes kept for the backward."""
+    """A layer before its times: what it is, its kernels and operators, parameters, output, and bytes kept for the
+    backward.
+    """
 
     id: str
     kind: str
     kernels: tuple[Kernel, ...]
+    operators: tuple[Operator, ...]
     parameters: int
     output: float
     kept_bytes: float
@@ -104,6 +108,7 @@ def layer(work: Work) -> Layer:
         stash_bytes_per_sample=float(work.kept_bytes),
         kv_bytes_per_token=work.kv_bytes_per_token,
         streamable=work.streamable,
+        operators=work.operators,
     )
 
 

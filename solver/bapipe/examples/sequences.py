@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bapipe.examples.kernels import ELEMENT_BYTES, Kernel, Work, matmul, pointwise, product
+from bapipe.operators import Attention, Elementwise, Embedding, Linear, Lstm
 
 TOKEN_ID_ELEMENTS = 2
 """A token id has 64 bits."""
@@ -14,7 +15,8 @@ def embedding(name: str, rows: int, width: int, tokens: int, tables: int = 1) ->
     lookup = Kernel(elements, tables * elements + TOKEN_ID_ELEMENTS * tokens, elements, input_gradients=0)
     gradient = Kernel(elements, elements, 0, parameters, forward=0, input_gradients=0, weight_gradients=1)
     kept_bytes = elements * ELEMENT_BYTES
-    return Work(name, f"Embedding({rows}, {width})", (lookup, gradient), parameters, elements, kept_bytes)
+    operators = (Embedding(kind="embedding", lookups=tables * tokens, width=width),)
+    return Work(name, f"Embedding({rows}, {width})", (lookup, gradient), operators, parameters, elements, kept_bytes)
 
 
 def project(inputs: int, outputs: int, tokens: int, *, bias: bool = True) -> Kernel:
@@ -26,10 +28,9 @@ def project(inputs: int, outputs: int, tokens: int, *, bias: bool = True) -> Ker
 def linear(name: str, inputs: int, outputs: int, tokens: int, *, bias: bool = True) -> Work:
     """`project` as a layer of its own; the loss that follows keeps its output."""
     kernel = project(inputs, outputs, tokens, bias=bias)
-    elements = tokens * outputs
-    return Work(
-        name, f"Linear({inputs}, {outputs})", (kernel,), int(kernel.weights), elements, elements * ELEMENT_BYTES
-    )
+    operators = (Linear(kind="linear", in_features=inputs, out_features=outputs, rows=tokens),)
+    elements, kind = tokens * outputs, f"Linear({inputs}, {outputs})"
+    return Work(name, kind, (kernel,), operators, int(kernel.weights), elements, elements * ELEMENT_BYTES)
 
 
 def layer_norm(width: int, tokens: int) -> Kernel:
@@ -49,7 +50,9 @@ def lstm(name: str, inputs: int, width: int, tokens: int, *, directions: int = 1
     parameters = directions * 4 * width * (inputs + width + 2)
     output = directions * tokens * width
     kept_bytes = (directions * 5 * tokens * width + output) * ELEMENT_BYTES
-    return Work(name, f"LSTM({inputs}, {width}, directions={directions})", kernels, parameters, output, kept_bytes)
+    operators = (Lstm(kind="lstm", in_features=inputs, hidden=width, steps=tokens, directions=directions),)
+    kind = f"LSTM({inputs}, {width}, directions={directions})"
+    return Work(name, kind, kernels, operators, parameters, output, kept_bytes)
 
 
 def attention_lstm(name: str, inputs: int, width: int, tokens: int, memory_tokens: int) -> Work:
@@ -73,25 +76,35 @@ def attention_lstm(name: str, inputs: int, width: int, tokens: int, memory_token
     parameters = recurrent.parameters + 2 * width**2 + 2 * width + 1
     kept = stream + memory + pairs * width + 2 * pairs + stream
     kept_bytes = recurrent.kept_bytes + kept * ELEMENT_BYTES
-    return Work(name, f"LSTM attention({inputs}, {width})", kernels, parameters, 2 * stream, kept_bytes)
+    operators = (
+        *recurrent.operators,
+        Linear(kind="linear", in_features=width, out_features=width, rows=tokens),
+        Linear(kind="linear", in_features=width, out_features=width, rows=memory_tokens),
+        Elementwise(kind="elementwise", elements=pairs * width, operations=4),
+        Attention(kind="attention", queries=tokens, keys=memory_tokens, heads=1, head_features=width),
+    )
+    kind = f"LSTM attention({inputs}, {width})"
+    return Work(name, kind, kernels, operators, parameters, 2 * stream, kept_bytes)
 
 
 def dropout(name: str, elements: int) -> Work:
     """Keeps its output, which the next layer saves, and a byte of mask an element."""
-    kernel = pointwise(elements, elements)
-    return Work(name, "Dropout(p=0.2)", (kernel,), 0, elements, elements * (ELEMENT_BYTES + 1), streamable=True)
+    kernel, operators = pointwise(elements, elements), (Elementwise(kind="elementwise", elements=elements),)
+    kept_bytes = elements * (ELEMENT_BYTES + 1)
+    return Work(name, "Dropout(p=0.2)", (kernel,), operators, 0, elements, kept_bytes, streamable=True)
 
 
 def concatenate(name: str, *elements: int) -> Work:
     """A copy of tensors side by side; the next layer saves it."""
     total = sum(elements)
-    return Work(name, "Concat", (pointwise(total, total, 0.0),), 0, total, total * ELEMENT_BYTES, streamable=True)
+    kernel, operators = pointwise(total, total, 0.0), (Elementwise(kind="elementwise", elements=total),)
+    return Work(name, "Concat", (kernel,), operators, 0, total, total * ELEMENT_BYTES, streamable=True)
 
 
 def add(name: str, elements: int) -> Work:
     """A residual sum; the dropout, layer or projection that follows keeps what it needs of it."""
-    kernel = pointwise(2 * elements, elements)
-    return Work(name, "Add", (kernel,), 0, elements, elements * ELEMENT_BYTES, streamable=True)
+    kernel, operators = pointwise(2 * elements, elements), (Elementwise(kind="elementwise", elements=elements),)
+    return Work(name, "Add", (kernel,), operators, 0, elements, elements * ELEMENT_BYTES, streamable=True)
 
 
 def _recurrence(width: int, tokens: int) -> Kernel:

@@ -1,10 +1,9 @@
-"""What a formulation is asked and what it answers."""
+"""One candidate's partition over cuts: what the methods that work on cuts are asked, and what they answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -69,18 +68,3 @@ class PartitionResult:
 
     cuts: tuple[int, ...]
     value_s: float
-
-
-class Formulation(Protocol):
-    """A way to find the partition with the least largest stage load."""
-
-    @property
-    def name(self) -> str:
-        """As `--solver` and the proof call it."""
-
-    def solve(self, problem: PartitionProblem, stop: Stop) -> PartitionResult | None:
-        """The optimum, or None where nothing fits.
-
-        Raises:
-            OutOfTimeError: when `stop()` turned true first.
-        """

@@ -6,13 +6,17 @@ sum (`serial`); a tensor crosses a cut forward, and in training its gradient cro
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
 
+from bapipe.candidates import Candidate
 from bapipe.cuts import Array, Indices
-from bapipe.formulations.base import PartitionProblem, PartitionResult, Stop
+from bapipe.formulations.base import TOLERANCE, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.dynamic_program import MinMax, StageValue, first_solution
+from bapipe.formulations.problem import BottleneckProblem
+from bapipe.formulations.protocol import Listener, Partition
 
 SLACK = 1e-12
 """Relative slack when an optimum is used as a limit, for sums taken in another order."""
@@ -58,28 +62,66 @@ class StageLoads:
 
 @dataclass(frozen=True)
 class DynamicProgram:
-    """The bottleneck optimum by dynamic programming; of several, least peak memory, then the first cuts."""
+    """The bottleneck optimum by dynamic programming over the cuts of the problem, a candidate at a time."""
 
     name: str = "dp"
+    tolerance: float = TOLERANCE
+    works_on_graph: bool = False
 
-    def solve(self, problem: PartitionProblem, stop: Stop) -> PartitionResult | None:
-        """The optimum with exactly `problem.num_stages` stages, or None where nothing fits."""
-        value_s = self._least_load_s(problem, stop)
-        if value_s is None:
-            return None
-        loads = StageLoads(problem, value_s * (1 + SLACK))
-        recursion = _recursion(loads, loads.memory_bytes, np.arange(problem.costs.space.size), stop)
-        tables = recursion.tables(problem.num_stages, "back")
-        target = tables[-1][0] * (1 + SLACK)
-        return PartitionResult(first_solution(recursion, tables, target), value_s)
+    def solve(self, problem: BottleneckProblem, listener: Listener) -> bool:
+        """Offers the optimum of each candidate, least bound first, until none is left that could be better.
 
-    def _least_load_s(self, problem: PartitionProblem, stop: Stop) -> float | None:
-        best = float("inf")
-        for usable in _refinements(problem):
-            loads = StageLoads(problem, best * (1 + SLACK))
-            tables = _recursion(loads, loads.load_s, usable, stop).tables(problem.num_stages, "back")
-            best = min(best, float(tables[-1][0]))
-        return None if np.isinf(best) else best
+        Raises:
+            OutOfTimeError: the time is up.
+        """
+        queue = [(problem.bound_s(c), order, c) for order, c in enumerate(problem.undominated)]
+        heapq.heapify(queue)
+        while queue and queue[0][0] < listener.threshold_s:
+            bound_s, _, candidate = heapq.heappop(queue)
+            listener.bound(bound_s)
+            found = best_partition(partition_problem(problem, candidate), listener.stop)
+            if found is not None:
+                claimed_s = found.value_s * candidate.num_microbatches
+                listener.offer(Partition(candidate, problem.space.stages_of(found.cuts)), claimed_s, claimed_s)
+        return True
+
+
+def partition_problem(problem: BottleneckProblem, candidate: Candidate) -> PartitionProblem:
+    """The problem of one candidate over the cuts."""
+    return PartitionProblem(
+        problem.cut_costs(candidate.microbatch_size),
+        candidate.schedule,
+        candidate.num_microbatches,
+        candidate.num_devices,
+        problem.request.communication,
+    )
+
+
+def best_partition(problem: PartitionProblem, stop: Stop) -> PartitionResult | None:
+    """The partition into exactly `problem.num_stages` stages whose largest load is least, or None where nothing fits.
+
+    Of several, that of least peak memory, then the first cuts.
+
+    Raises:
+        OutOfTimeError: when `stop()` turned true first.
+    """
+    value_s = _least_load_s(problem, stop)
+    if value_s is None:
+        return None
+    loads = StageLoads(problem, value_s * (1 + SLACK))
+    recursion = _recursion(loads, loads.memory_bytes, np.arange(problem.costs.space.size), stop)
+    tables = recursion.tables(problem.num_stages, "back")
+    target = tables[-1][0] * (1 + SLACK)
+    return PartitionResult(first_solution(recursion, tables, target), value_s)
+
+
+def _least_load_s(problem: PartitionProblem, stop: Stop) -> float | None:
+    best = float("inf")
+    for usable in _refinements(problem):
+        loads = StageLoads(problem, best * (1 + SLACK))
+        tables = _recursion(loads, loads.load_s, usable, stop).tables(problem.num_stages, "back")
+        best = min(best, float(tables[-1][0]))
+    return None if np.isinf(best) else best
 
 
 def least_peak_bytes(problem: PartitionProblem, stop: Stop) -> float:

@@ -15,12 +15,15 @@ from bapipe.schedules.base import Family, in_turn
 from bapipe.schedules.data_parallel import DATA_PARALLEL
 from bapipe.schedules.gpipe import GPIPE
 from bapipe.schedules.one_f_one_b import ONE_F_ONE_B, ONE_F_ONE_B_SO
+from bapipe.schedules.pipedream import PIPEDREAM
 
 T = TypeVar("T")
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (DATA_PARALLEL, GPIPE, ONE_F_ONE_B, ONE_F_ONE_B_SO)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (DATA_PARALLEL, GPIPE, ONE_F_ONE_B, ONE_F_ONE_B_SO, PIPEDREAM)
+}
 
-__all__ = ["FAMILIES", "Family", "in_flight", "operations", "orders", "placed_orders", "warm_up"]
+__all__ = ["FAMILIES", "Family", "in_flight", "operations", "orders", "placed_orders", "warm_up", "weight_versions"]
 
 
 def warm_up(name: ScheduleName, stage: int, num_stages: int, num_microbatches: int) -> int:
@@ -29,11 +32,22 @@ def warm_up(name: ScheduleName, stage: int, num_stages: int, num_microbatches: i
 
 
 def in_flight(name: ScheduleName, stage: int, num_stages: int, num_microbatches: int, *, training: bool = True) -> int:
-    """Most micro-batches of the stage whose forward has started and whose backward has not ended; 1 in inference."""
+    """Most micro-batches of the stage whose forward has started and whose backward has not ended; 1 in inference.
+
+    Without a flush they may be of several mini-batches.
+    """
     family = FAMILIES[name]
+    if family.versions and training:
+        return family.versions(stage, num_stages)
     count = len(family.microbatches(stage, num_stages, num_microbatches))
     first = family.warm_up(stage, num_stages, num_microbatches) if training else 0
     return min(count, first + 1)
+
+
+def weight_versions(name: ScheduleName, num_stages: int) -> tuple[int, ...] | None:
+    """Of each stage, how many versions of its weights it keeps; None: the pipeline is flushed."""
+    versions = FAMILIES[name].versions
+    return None if versions is None else tuple(versions(stage, num_stages) for stage in range(num_stages))
 
 
 def orders(

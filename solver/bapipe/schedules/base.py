@@ -21,12 +21,14 @@ class Family:
     """A schedule whose every order is: a warm-up of forwards, forward and backward in turn, the remaining backwards.
 
     `replicated`: the devices are replicas of a single stage and take micro-batches in turn; otherwise each has a
-    stage of its own and sees every micro-batch.
+    stage of its own and sees every micro-batch. `versions`: the weight versions of a stage (from 0, of so many) where
+    the pipeline is not flushed; None: it is.
     """
 
     name: str
     warm_up: WarmUp
     replicated: bool = False
+    versions: Callable[[int, int], int] | None = None
 
     def stage(self, device: int) -> int:
         """The stage that device number `device` executes."""

@@ -8,12 +8,14 @@ the same times where both apply. Peak memory follows from the orders alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from bapipe.cost.collectives import ring_channels
 from bapipe.cost.transfer import Channel, channel
 from bapipe.errors import InvalidInputError
 from bapipe.graph import graph_of
+from bapipe.no_flush import in_a_row
 from bapipe.orders import read_codes
 from bapipe.plan import Plan
 from bapipe.simulator.chain_simulation import simulate_chain, simulate_orders
@@ -21,7 +23,7 @@ from bapipe.simulator.event_simulation import simulate_events
 from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfers
 from bapipe.structure import stage_by_layer, structure_faults
 
-__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "simulate", "simulate_orders"]
+__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "drawn", "simulate", "simulate_orders"]
 
 
 def simulate(plan: Plan) -> Simulation:
@@ -35,10 +37,20 @@ def simulate(plan: Plan) -> Simulation:
     faults = structure_faults(plan)
     if faults or schedule is None:
         raise InvalidInputError(faults)
-    codes = read_codes(plan, schedule) if _keeps_apart(plan) else None
+    apart = schedule.weight_versions is None and _keeps_apart(plan)
+    codes = read_codes(plan, schedule) if apart else None
     if codes is None:
         return simulate_events(plan, schedule)
     return simulate_chain(plan, schedule, codes)
+
+
+def drawn(plan: Plan, simulation: Simulation) -> Simulation:
+    """What a picture of `plan` shows: its step or, without a flush, so many in a row that the pipeline is full."""
+    schedule = plan.schedule
+    if schedule is None or schedule.weight_versions is None:
+        return simulation
+    steps = max(2, -(-2 * max(schedule.weight_versions) // schedule.num_microbatches))
+    return replace(simulate(in_a_row(plan, steps)), peak_memory_bytes=simulation.peak_memory_bytes)
 
 
 def _keeps_apart(plan: Plan) -> bool:

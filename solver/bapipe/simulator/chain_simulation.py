@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from bapipe.cost.collectives import ring_bytes
+from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.memory import peak_bytes
 from bapipe.cost.pipeline import PipelineCost, pipeline_cost
 from bapipe.orders import order_numbers
@@ -21,7 +22,10 @@ KINDS = "FB"
 def simulate_chain(plan: Plan, schedule: Schedule, codes: Sequence[Sequence[int]]) -> Simulation:
     """Replays one step of a plan whose structure is sound; `codes` are its orders as integers."""
     layers, devices = [stage.layers for stage in plan.stages], [stage.devices for stage in plan.stages]
-    cost = pipeline_cost(plan.request, layers, devices, schedule.microbatch_size)
+    orders = dict(zip(dict.fromkeys(name for names in devices for name in names), codes, strict=True))
+    training = plan.request.task == "training"
+    settings = [Setting(max(_in_flight(orders[name], training) for name in names)) for names in devices]
+    cost = pipeline_cost(plan.request, layers, devices, schedule.microbatch_size, settings=settings)
     count, numbers = schedule.num_microbatches, order_numbers(plan)
     return simulate_orders(plan.request, cost, codes, count, schedule.all_reduce, numbers)
 

@@ -15,12 +15,16 @@ from bapipe.cost.memory import (
 from bapipe.cost.pipeline import PipelineCost, pipeline_cost
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.lowering import Operation
+from bapipe.no_flush import in_a_row, no_flush_order_faults, resident_microbatches, stage_operations
 from bapipe.orders import order_numbers, read_orders
 from bapipe.plan import Plan, Schedule
+from bapipe.problem import Layer, TiedParameters
+from bapipe.simulator.endless import period_without_flush_s
 from bapipe.simulator.events import Job, Replayed, replay_events
 from bapipe.simulator.occupancy import Held, peak_of_device
 from bapipe.simulator.period import period_of_job_s
 from bapipe.simulator.replay import Reduction
+from bapipe.simulator.settings import stage_settings
 from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfers
 from bapipe.simulator.workload import Workload
 
@@ -32,6 +36,7 @@ def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
         InvalidInputError: every fault of the orders; `missing_split`, `deadlock`.
     """
     orders, faults = read_orders(plan, schedule)
+    faults = faults or list(no_flush_order_faults(plan, schedule))
     if faults:
         raise InvalidInputError(faults)
     cost = pipeline_cost(
@@ -40,6 +45,7 @@ def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
         [stage.devices for stage in plan.stages],
         schedule.microbatch_size,
         [stage.recomputed_layers for stage in plan.stages],
+        stage_settings(plan, orders),
     )
     numbers = order_numbers(plan)
     work = Workload(plan, schedule, cost.devices, orders)
@@ -50,9 +56,25 @@ def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
 
     def pointer(track: int, operation: Operation) -> str:
         device = job.devices[track]
-        return f"/schedule/orders/{numbers[device]}/{work.orders[device].index(operation)}"
+        listed = operation._replace(kind="B") if operation.kind == "O" else operation
+        return f"/schedule/orders/{numbers[device]}/{work.orders[device].index(listed)}"
 
-    return _simulation(work, cost, job, replay_events(job, None, pointer))
+    replayed = replay_events(job, None, pointer)
+    return _simulation(work, cost, job, replayed, _period_s(work, job, replayed))
+
+
+def _period_s(work: Workload, job: Job, first: Replayed) -> float:
+    if work.versions is None:
+        return period_of_job_s(job, first, training=work.training)
+
+    def run(steps: int) -> Replayed:
+        longer = in_a_row(work.plan, steps)
+        assert longer.schedule is not None
+        orders, _ = read_orders(longer, longer.schedule)
+        job = Workload(longer, longer.schedule, work.devices, orders).job()
+        return replay_events(job, None, lambda order, what: "/schedule/weight_versions")
+
+    return period_without_flush_s(run, work.versions, work.schedule.num_microbatches)
 
 
 def _split_faults(work: Workload, numbers: Sequence[int]) -> Iterator[Fault]:
@@ -68,13 +90,13 @@ def _split_faults(work: Workload, numbers: Sequence[int]) -> Iterator[Fault]:
                 break
 
 
-def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed) -> Simulation:
-    count = len(work.devices)
+def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed, period_s: float) -> Simulation:
+    count, orders = len(work.devices), _executed(work, job)
     track = [job.devices.index(d) for d in range(count)]
     seconds = {operation: value for order in job.seconds for operation, value in order.items()}
     compute_s = [
         sum(seconds[operation] * work.part_of_device(operation, d) for operation in order)
-        for d, order in enumerate(work.orders)
+        for d, order in enumerate(orders)
     ]
     busy_s = tuple(compute_s[d] + job.optimizer_s[track[d]] for d in range(count))
     step_time_s = max(replayed.optimizer_end_s)
@@ -84,8 +106,8 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
         devices=cost.devices,
         cost=cost,
         step_time_s=step_time_s,
-        period_s=period_of_job_s(job, replayed, training=work.training),
-        operations=_operations(work.orders, seconds, replayed),
+        period_s=period_s,
+        operations=_operations(orders, seconds, replayed),
         transfers=_transfers(job, replayed),
         reductions=tuple(
             Reduction(bucket.stage, bucket.size_bytes, start_s, start_s + bucket.price.seconds)
@@ -94,13 +116,19 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
         optimizer_start_s=tuple(replayed.optimizer_start_s[t] for t in track),
         optimizer_end_s=tuple(replayed.optimizer_end_s[t] for t in track),
         busy_s=busy_s,
-        span_bubble_s=tuple(
-            _span_bubble_s(order, seconds, compute_s[d], replayed) for d, order in enumerate(work.orders)
-        ),
+        span_bubble_s=tuple(_span_bubble_s(order, seconds, compute_s[d], replayed) for d, order in enumerate(orders)),
         bubble_fraction=min(1.0, max(0.0, 1 - sum(busy_s) / available_s)) if available_s else 0.0,
         peak_memory_bytes=tuple(_peak_bytes(work, d, exchanged) for d in range(count)),
         links=tuple(_link_uses(job, cost.devices)),
+        flushed=work.versions is None,
     )
+
+
+def _executed(work: Workload, job: Job) -> Sequence[Sequence[Operation]]:
+    """What each device executes: its order and, without a flush, the updates in between."""
+    if not work.updating:
+        return work.orders
+    return [[step for step in order if isinstance(step, Operation)] for order in job.lowered.orders]
 
 
 def _operations(
@@ -150,9 +178,10 @@ def _peak_bytes(work: Workload, device: int, exchanged: dict[tuple[int, int, str
     layers = [layer for stage in stages for layer in work.layers[stage]]
     static = sum(static_bytes(request, layer) for layer in layers)
     static += sum(tied_static_bytes(request, tied) for tied in work.tied_on(device))
+    static += work.spare_versions(device) * _parameter_bytes(layers, work.tied_on(device))
     policy, training = request.cluster.receive_buffers, work.training
     peak = peak_of_device(
-        work.orders[device],
+        _resident_order(work, device),
         stages,
         static,
         policy,
@@ -160,6 +189,19 @@ def _peak_bytes(work: Workload, device: int, exchanged: dict[tuple[int, int, str
         engines=1 if work.forward_share(device) is None else 2,
     )
     return work.kinds[work.placed[device].kind].reserved_bytes + peak
+
+
+def _parameter_bytes(layers: Sequence[Layer], tied: Sequence[TiedParameters]) -> int:
+    return sum(layer.parameter_bytes for layer in layers) + sum(each.parameter_bytes for each in tied)
+
+
+def _resident_order(work: Workload, device: int) -> Sequence[Operation]:
+    """The order that says what is held at once: without a flush, that of as many mini-batches as are in flight."""
+    if work.versions is None:
+        return work.orders[device]
+    stage = work.stages_on(device)[0]
+    count = resident_microbatches(work.versions[stage], work.schedule.num_microbatches)
+    return stage_operations(stage, work.versions[stage], count)
 
 
 def _held(work: Workload, stage: int, received_bytes: float, sent_bytes: float) -> Held:

@@ -15,7 +15,10 @@ DEVICE_FIGURES = ("device", "busy_s", "span_bubble_s", "peak_memory_bytes")
 
 @dataclass(frozen=True)
 class Operations:
-    """Operations as columns, device by device in the order of execution. `device` indexes `Simulation.devices`."""
+    """Operations as columns, device by device in the order of execution. `device` indexes `Simulation.devices`.
+
+    Kind O is the update of a stage's weights after a backward, in a plan without a flush.
+    """
 
     device: tuple[int, ...]
     stage: tuple[int, ...]
@@ -56,6 +59,7 @@ class Simulation:
     steps follow each other and each device starts the next once its own weights are updated. `busy_s` counts compute
     and optimizer, `span_bubble_s` the idle time between a device's first and last operation, and `bubble_fraction`
     the idle share of the devices in use over the step. `peak_memory_bytes` includes the reserve of the device's kind.
+    Not `flushed`: steps follow each other without a pause, and memory is that of many in a row.
     """
 
     devices: tuple[str, ...]
@@ -72,6 +76,12 @@ class Simulation:
     bubble_fraction: float
     peak_memory_bytes: tuple[float, ...]
     links: tuple[LinkUse, ...]
+    flushed: bool = True
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds that a mini-batch takes: the step time or, without a flush, the period."""
+        return self.step_time_s if self.flushed else self.period_s
 
     def prediction(self, request: PlanRequest) -> Prediction:
         """The figures that a plan carries. A step that takes no time has 0 samples per second.
@@ -84,7 +94,7 @@ class Simulation:
             "step_time_s": self.step_time_s,
             "period_s": self.period_s,
             "bottleneck_s": max(stage_loads_s(self.cost, request.communication)),
-            "samples_per_s": request.batch_size / self.step_time_s if self.step_time_s else 0.0,
+            "samples_per_s": request.batch_size / self.pace_s if self.pace_s else 0.0,
             "bubble_fraction": self.bubble_fraction,
             "devices": tuple(dict(zip(DEVICE_FIGURES, row, strict=True)) for row in rows),
             "links": tuple(

@@ -11,10 +11,11 @@ from bapipe.cost.routes import routes_of
 from bapipe.cost.share import Share, ShareTable
 from bapipe.cost.transfer import Channel, channel
 from bapipe.graph import graph_of
-from bapipe.lowering import Manner, Message, Operation, earlier, lower, split_order
+from bapipe.lowering import Manner, Message, Operation, Route, earlier, lower, split_order, with_updates
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import Layer, TiedParameters
 from bapipe.simulator.events import Bucket, Job, Part, Price
+from bapipe.simulator.settings import stage_settings
 from bapipe.structure import stage_by_layer
 
 MAKES_GRADIENTS = ("B", "W")
@@ -34,6 +35,7 @@ class Workload:
         """Reads the request's layers and devices once."""
         request = self.plan.request
         self.training = request.task == "training"
+        self.versions = self.schedule.weight_versions
         known = {device.id: device for device in request.cluster.devices}
         self.placed = [known[device] for device in self.devices]
         self.kinds = {kind.name: kind for kind in request.cluster.kinds}
@@ -46,6 +48,7 @@ class Workload:
         self.operations = {operation for order in self.orders for operation in order}
         self.recomputed_apart = {operation.stage for operation in self.operations if operation.kind == "R"}
         self.shares = self._shares()
+        self.updating = [d for d in range(len(self.devices)) if self.versions and self.optimizer_s(d)]
         self._split()
 
     def _split(self) -> None:
@@ -66,6 +69,10 @@ class Workload:
         stages = self.stages_on(device)
         return self.plan.stages[stages[0]].forward_share if stages else None
 
+    def spare_versions(self, device: int) -> int:
+        """How many versions of its weights a device keeps beside the newest."""
+        return 0 if self.versions is None else self.versions[self.stages_on(device)[0]] - 1
+
     def part_of_device(self, operation: Operation, device: int) -> float:
         """The part of the device that executes an operation."""
         share = self.forward_share(device)
@@ -75,21 +82,21 @@ class Workload:
 
     def job(self) -> Job:
         """The job to replay."""
-        request, size = self.plan.request, self.schedule.microbatch_size
-        routes = routes_of(request, stage_by_layer(self.plan), len(self.plan.stages), size)
-        lowered = lower(self.tracks, routes, self.manner, self.gates)
+        lowered = lower(self.tracks, self._routes(), self.manner, self.gates)
+        if self.updating:
+            lowered = with_updates(lowered, self.updating)
         return Job(
             lowered=lowered,
             seconds=tuple(
-                {operation: self._seconds(operation, d) for operation in order}
-                for d, order in zip(self.owners, self.tracks, strict=True)
+                {step: self._seconds(step, d) for step in order if isinstance(step, Operation)}
+                for d, order in zip(self.owners, lowered.orders, strict=True)
             ),
             prices=tuple(
                 Price(0.0, ()) if message.manner == "free" else self._price(message) for message in lowered.messages
             ),
             earlier={operation: before for operation in self.operations if (before := self._earlier(operation))},
             buckets=tuple(self._buckets()) if self.training else (),
-            optimizer_s=tuple(self._optimizer_s(d) for d in self.owners),
+            optimizer_s=tuple(0.0 if self.versions else self.optimizer_s(d) for d in self.owners),
             devices=tuple(self.owners),
             num_microbatches=self.schedule.num_microbatches,
         )
@@ -132,6 +139,8 @@ class Workload:
 
     def _shares(self) -> dict[tuple[int, int], Share]:
         table = ShareTable(self.plan.request, self.schedule.microbatch_size)
+        settings = stage_settings(self.plan, self.orders)
+        received = self._received_bytes()
         known: dict[tuple[int, str, float], Share] = {}
         shares = {}
         for d, device in enumerate(self.placed):
@@ -139,9 +148,27 @@ class Workload:
                 key = stage, device.kind, device.speed
                 if key not in known:
                     again, inline = self.plan.stages[stage].recomputed_layers, stage not in self.recomputed_apart
-                    known[key] = table.share(self.layers[stage], device, set(again), inline=inline)
+                    known[key] = table.share(
+                        self.layers[stage],
+                        device,
+                        set(again),
+                        inline=inline,
+                        input_bytes=received[stage],
+                        setting=settings[stage],
+                    )
                 shares[stage, d] = known[key]
         return shares
+
+    def _received_bytes(self) -> list[float]:
+        """Of each stage, the bytes that reach it for a micro-batch."""
+        received = [0.0] * len(self.plan.stages)
+        for route in self._routes():
+            received[route.target] += route.size_bytes
+        return received
+
+    def _routes(self) -> list[Route]:
+        request, size = self.plan.request, self.schedule.microbatch_size
+        return routes_of(request, stage_by_layer(self.plan), len(self.plan.stages), size)
 
     def _price(self, message: Message) -> Price:
         way = self.channel(message.source, message.target)
@@ -156,12 +183,15 @@ class Workload:
         return way.link.chunks if streamed and all(kind.execution == "async" for kind in kinds) else 1
 
     def _seconds(self, operation: Operation, device: int) -> float:
+        if operation.kind == "O":
+            return self.optimizer_s(device)
         return self.shares[operation.stage, device].seconds[operation.kind] / self.part_of_device(operation, device)
 
     def _earlier(self, operation: Operation) -> Operation | None:
         return earlier(operation, recomputed=operation.stage in self.recomputed_apart)
 
-    def _optimizer_s(self, device: int) -> float:
+    def optimizer_s(self, device: int) -> float:
+        """Seconds in which a device updates all its weights."""
         request, placed = self.plan.request, self.placed[device]
         bandwidth = self.kinds[placed.kind].memory_bandwidth_bytes_per_s
         if bandwidth is None or not self.training:

@@ -14,6 +14,7 @@ from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.errors import Fault
 from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, counted, gap_text, percent_text, seconds_text
+from bapipe.simulator import drawn
 from bapipe.timeline.spans import KINDS, Row, device_spans, link_spans, reduction_spans, stage_of_device
 from bapipe.wording import arrangement_text
 
@@ -30,12 +31,13 @@ MAX_SHOWN_FAULTS = 20
 
 
 def html_timeline(plan: Plan, simulation: Simulation) -> str:
-    """The page for `plan`, a plan with a schedule, and its `simulation`.
+    """The page for `plan`, a plan with a schedule, and its `simulation`. Without a flush, several steps are drawn.
 
     Its status, bound and gap are shown as the plan declares them where `check` has nothing against the plan. Otherwise
     they are left out, and the faults listed.
     """
-    rows = [*device_spans(simulation), *reduction_spans(simulation), *link_spans(simulation)]
+    picture = drawn(plan, simulation)
+    rows = [*device_spans(picture), *reduction_spans(picture), *link_spans(picture)]
     shown = {span.kind for _, spans in rows for span in spans}
     faults = check(plan, simulation)
     parts = {
@@ -45,7 +47,7 @@ def html_timeline(plan: Plan, simulation: Simulation) -> str:
         "figures": _figures(plan, simulation, trusted=not faults),
         "legend": _legend(shown),
         "memory": _memory(plan, simulation),
-        "data": _data(rows, simulation.step_time_s),
+        "data": _data(rows, picture.step_time_s),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _page())
 

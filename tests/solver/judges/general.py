@@ -55,6 +55,9 @@ class Judge:
         }
         self.used = [device for device in self.orders if any(device in stage.devices for stage in plan.stages)]
         self.place = {op: device for device, order in self.orders.items() for op in order}
+        self.versions = plan.schedule.weight_versions
+        if self.versions:
+            self.place |= {(s, "O", k): device for (s, kind, k), device in list(self.place.items()) if kind == "B"}
         self.has_r = {op[0] for op in self.place if op[1] == "R"}
         self.training = self.request.task == "training"
         self.parcels = [*self.transfers(), *(self.reductions() if self.training else [])]
@@ -70,6 +73,8 @@ class Judge:
         """Of an operation; with `upto`, until the gradients of those layers are complete."""
         stage, kind, _ = op
         device = self.devices[self.place[op]]
+        if kind == "O":
+            return self.update(device.id)
         total, left = 0.0, None if upto is None else set(upto)
         again = set(self.plan.stages[stage].recomputed_layers)
         mine = [name for name in self.layers if name in self.plan.stages[stage].layers]
@@ -267,6 +272,8 @@ class Judge:
                         ranked += [((0, p.reader), [[p]]) for p in mine] + [((1, p.sender), [[p]]) for p in theirs]
                 for _, groups in sorted(ranked, key=lambda pair: pair[0]):
                     script += [tuple(map(id, sorted(g, key=lambda p: p.priority))) for g in groups]
+                if self.versions and k and order[k - 1][1] == "B":
+                    script.append((order[k - 1][0], "O", order[k - 1][2]))
                 script += order[k : k + 1]
             if self.halves(device):
                 scripts[f"{device}/F"] = [op for op in script if op[1] == "F"]
@@ -346,7 +353,8 @@ class Judge:
         for parcel in self.parcels:
             for device in parcel.ring:
                 ends[device] = max(ends[device], parcel.begun + parcel.seconds)
-        self.step_time_s = max(ends[device] + self.update(device) for device in self.used)
+        last = {device: 0.0 if self.versions else self.update(device) for device in self.used}
+        self.step_time_s = max(ends[device] + last[device] for device in self.used)
         self.reduced = [parcel.begun for parcel in self.parcels if parcel.sender is None]
         self.sent = {(p.sender, p.reader): p.begun for p in self.parcels if p.sender is not None and p.seconds}
 
@@ -384,8 +392,24 @@ class Judge:
             total += 2 * size + self.state(size) if self.training else size
         stages = [s for s, stage in enumerate(self.plan.stages) if device in stage.devices]
         total += max(self.layers[name].workspace_bytes for name in self.names_on(device))
+        if self.versions:
+            older = self.versions[stages[0]] - 1
+            total += older * (
+                sum(self.layers[n].parameter_bytes for n in self.names_on(device)) + sum(self.copies(device))
+            )
+            self.orders[device] = self.many(stages[0])
         total += sum(self.buffers(device, s) for s in stages)
         return total + (self.most_stashed(device) if self.training else 0.0)
+
+    def many(self, stage: int) -> list[Op]:
+        """The operations of so many mini-batches that more micro-batches than are in flight are among them."""
+        assert self.versions is not None
+        count = next(steps for steps in range(1, 99) if steps * self.m > self.versions[stage]) * self.m
+        ahead, order = self.versions[stage] - 1, []
+        for k in range(count + ahead):
+            order += [(stage, "F", k)] if k < count else []
+            order += [(stage, "B", k - ahead)] if k >= ahead else []
+        return order
 
     def stash(self, stage: int, *, full: bool) -> float:
         total = 0.0

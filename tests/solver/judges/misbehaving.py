@@ -10,8 +10,10 @@ class SpinForEver:
     """Never looks at the clock, and never lets go of the interpreter's lock for long."""
 
     name = "spin"
+    tolerance = 0.0
+    works_on_graph = False
 
-    def solve(self, problem: object, stop: object) -> NoReturn:
+    def solve(self, problem: object, listener: object) -> NoReturn:
         while True:
             pass
 
@@ -20,8 +22,10 @@ class Hoard:
     """Asks for memory until it gets none."""
 
     name = "hoard"
+    tolerance = 0.0
+    works_on_graph = False
 
-    def solve(self, problem: object, stop: object) -> NoReturn:
+    def solve(self, problem: object, listener: object) -> NoReturn:
         kept = []
         while True:
             kept.append(bytearray(b"x") * 2**24)
@@ -31,8 +35,10 @@ class Die:
     """Takes its process down with it, as a crash in native code does."""
 
     name = "die"
+    tolerance = 0.0
+    works_on_graph = False
 
-    def solve(self, problem: object, stop: object) -> NoReturn:
+    def solve(self, problem: object, listener: object) -> NoReturn:
         os._exit(70)
 
 
@@ -40,6 +46,8 @@ class Raise:
     """Fails with an exception of its own."""
 
     name = "raise"
+    tolerance = 0.0
+    works_on_graph = False
 
-    def solve(self, problem: object, stop: object) -> NoReturn:
+    def solve(self, problem: object, listener: object) -> NoReturn:
         raise ZeroDivisionError("by the formulation")

@@ -41,6 +41,7 @@ FEATURES = (
     "ordered exchange",
     "streaming",
     "two engines a device",
+    "no flush",
 )
 ONE_ENGINE = (
     *("several stages a device", "split backward", "recomputation inside the backward", "recomputation apart"),
@@ -49,6 +50,7 @@ ONE_ENGINE = (
 """What a device that runs forwards and backwards side by side cannot do."""
 
 EXCLUDED = (
+    ("no flush", (*ONE_ENGINE[:2], *ONE_ENGINE[3:5], "replicated stages", "tied parameters", "two engines a device")),
     ("two engines a device", ONE_ENGINE),
     ("inference", (*ONE_ENGINE[1:4], "tied parameters")),
     ("skip tensors direct", ("skip tensors relayed",)),
@@ -83,11 +85,15 @@ def random_plan(seed: int) -> tuple[Plan, set[str]]:
     )
     again = [_recomputed(random, mine, wanted) for mine in stages]
     orders = _orders(random, request, stages, placed, again, m, wanted)
+    versions = None
+    if "no flush" in wanted:
+        versions, orders = _endless(random, cluster, placed, m)
     schedule = Schedule(
         name="custom",
         num_microbatches=m,
         microbatch_size=size,
         all_reduce=random.choice(("overlapped", "blocking")),
+        weight_versions=versions,
         orders=orders,
     )
     plan = bare_plan(request, stages, placed, schedule, again)
@@ -147,6 +153,7 @@ def _features(plan: Plan) -> set[str]:
         "inference": request.task == "inference",
         "fused exchange": ("blocking", "fused") in modes and several,
         "streaming": any(mode == "streaming" for mode, _ in modes) and several,
+        "no flush": plan.schedule.weight_versions is not None,  # type: ignore[union-attr]
         "two engines a device": any(stage.forward_share is not None for stage in plan.stages),
         "ordered exchange": ("blocking", "ordered") in modes and several,
     }
@@ -262,6 +269,21 @@ def _placement(
             if free and random.random() < 0.7:
                 mine.append(random.choice(free))
     return stages, placed
+
+
+def _endless(
+    random: Random, cluster: Cluster, placed: list[list[str]], m: int
+) -> tuple[tuple[int, ...], tuple[tuple[str, ...], ...]]:
+    """Weight versions, as many as PipeDream has or more, and the orders that follow from them."""
+    versions: list[int] = []
+    for _ in placed:
+        versions.insert(0, (versions[0] if versions else 0) + random.choice((1, 1, 1, 2) if versions else (1, 1, 2)))
+    orders: dict[str, list[str]] = {device.id: [] for device in cluster.devices}
+    for s, (device,) in enumerate(placed):
+        for k in range(m + versions[s] - 1):
+            orders[device] += [f"{s}F{k}"] if k < m else []
+            orders[device] += [f"{s}B{k - versions[s] + 1}"] if k >= versions[s] - 1 else []
+    return tuple(versions), tuple(map(tuple, orders.values()))
 
 
 def _edges(random: Random, count: int, wanted: set[str]) -> tuple[Edge, ...] | None:

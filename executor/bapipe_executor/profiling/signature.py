@@ -1,0 +1,35 @@
+"""What a layer's cost follows from: two layers with one signature take the same time and the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from bapipe_executor.profiling.layer_run import LayerRun
+from bapipe_executor.profiling.tensors import tensors_in
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+
+
+def signature(run: LayerRun) -> tuple[Any, ...]:
+    """Shapes and types of arguments and parameters, and every setting of the module and those inside it.
+
+    Settings are compared by how they print: what prints with its address is like nothing else.
+    """
+    arguments = tuple(_described(tensor) for tensor in tensors_in(run.arguments))
+    if not isinstance(run.call, nn.Module):
+        return arguments, repr(run.call)
+    return arguments, tuple(_module(run.call))
+
+
+def _module(module: nn.Module) -> Iterator[Any]:
+    for name, part in module.named_modules():
+        settings = ((key, repr(value)) for key, value in vars(part).items() if key not in _OF_EVERY_MODULE)
+        tensors = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
+        yield name, type(part), part.training, tuple(settings), tuple((key, _described(each)) for key, each in tensors)
+
+
+def _described(tensor: Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad

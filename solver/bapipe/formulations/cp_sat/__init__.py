@@ -1,0 +1,1 @@
+"""The bottleneck by CP-SAT, of OR-Tools: `solve` runs the `model`. Imported when it is used: OR-Tools takes a while."""

@@ -1,0 +1,1 @@
+"""The bottleneck as a mixed-integer program in PuLP, the twin of the CP-SAT model: `solve` runs the `model`."""

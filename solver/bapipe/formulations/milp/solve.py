@@ -1,0 +1,152 @@
+"""Runs a solver that PuLP knows on the model. Its proof is one in floats, to within a tolerance that it states."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import highspy
+import pulp
+
+from bapipe.errors import Fault, SolverDisagreementError
+from bapipe.formulations.background import watched
+from bapipe.formulations.base import OutOfTimeError
+from bapipe.formulations.milp.model import PulpModel
+from bapipe.formulations.problem import BottleneckProblem
+from bapipe.formulations.protocol import Listener
+from bapipe.nearest import nearest
+
+DEFAULT = "HiGHS"
+
+TOLERANCE = 1e-6
+"""Relative: what a float solver's proof may be off by."""
+
+FEASIBILITY = 1e-9
+"""What HiGHS may exceed a constraint by, in units of the objective."""
+
+SEED = 1
+
+
+def milp_faults(name: str) -> Iterator[Fault]:
+    """Why the solver of this name cannot be asked."""
+    known, ready = pulp.listSolvers(), pulp.listSolvers(onlyAvailable=True)
+    if name in ready:
+        return
+    if name in known:
+        detail = f"PuLP does not find the solver {name} here; install it, or use milp, which is {DEFAULT}"
+        yield Fault("solver_not_found", detail, "/solver")
+        return
+    near = nearest(name, known)
+    hint = f"did you mean milp:{near}?" if near else f"those ready here are {', '.join(ready)}"
+    yield Fault("unknown_value", f"PuLP knows no solver {name}; {hint}", "/solver")
+
+
+@dataclass(frozen=True)
+class Milp:
+    """The bottleneck optimum by mixed-integer programming. `log`: write the solver's log."""
+
+    solver: str = DEFAULT
+    log: bool = False
+    tolerance: float = TOLERANCE
+    works_on_graph: bool = True
+
+    @property
+    def name(self) -> str:
+        """Which solver it is of those that PuLP knows."""
+        return f"milp:{self.solver}"
+
+    def solve(self, problem: BottleneckProblem, listener: Listener) -> bool:
+        """Offers partitions and bounds until nothing can be below the listener's threshold, or nothing fits.
+
+        Raises:
+            OutOfTimeError: the time is up.
+            SolverDisagreementError: a claim does not hold, or none is as good as what is known already.
+        """
+        known_s = listener.best_s
+        most_s = problem.most_s if known_s == float("inf") else known_s
+        unit_s = min(problem.least_s, most_s) or most_s or 1.0
+        model = PulpModel(problem, unit_s, most_s)
+        run = _Run(model, listener, self.solver, problem.request.gap, self.log)
+        status = run.solve()
+        if status == pulp.LpStatusInfeasible:
+            if known_s < float("inf"):
+                detail = f"{self.name} finds nothing as good as {known_s!r} s, which is known"
+                raise SolverDisagreementError(detail)
+            return True
+        if model.program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+            fits = run.offer(lambda variable: variable.varValue)
+            if model.program.sol_status == pulp.LpSolutionOptimal and fits:
+                listener.bound(min(run.value_s * (1 - problem.request.gap), listener.best_s))
+                return True
+        if listener.stop() or run.interrupted:
+            raise OutOfTimeError
+        return False
+
+
+@dataclass
+class _Run:
+    model: PulpModel
+    listener: Listener
+    solver: str
+    gap: float
+    log: bool
+    interrupted: bool = False
+    value_s: float = float("inf")
+    _found: deque[list[float]] = field(default_factory=deque)
+    _bounds: deque[float] = field(default_factory=deque)
+
+    def solve(self) -> int:
+        """PuLP's status at the end, or when the listener's time is up."""
+        solver = pulp.getSolver(self.solver, **self._options())
+
+        def work() -> int:
+            return int(self.model.program.solve(solver))
+
+        return watched(work, self._tell, self.listener.stop, self._interrupt)
+
+    def offer(self, value: Any) -> bool:
+        """Offers a solution; claims a little more than it says."""
+        self.value_s = float(value(self.model.load)) * self.model.unit_s
+        return self.listener.offer(self.model.partition(value), self.value_s * (1 + TOLERANCE))
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"msg": self.log, "timeLimit": self.listener.seconds_left}
+        if self.solver != DEFAULT:
+            return options | {"gapRel": self.gap}
+        return options | {
+            "gapRel": self.gap,
+            "gapAbs": 0.0,
+            "threads": 1,
+            "random_seed": SEED,
+            "mip_feasibility_tolerance": FEASIBILITY,
+            "primal_feasibility_tolerance": FEASIBILITY,
+            "small_matrix_value": 1e-12,
+            "callbackTuple": (self._hear, None),
+            "callbacksToActivate": [
+                highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution,
+                highspy.cb.HighsCallbackType.kCallbackMipInterrupt,
+            ],
+        }
+
+    def _hear(self, kind: Any, message: str, said: Any, answer: Any, data: object) -> None:
+        """Called by HiGHS in the solver's thread."""
+        if kind == highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution:
+            self._found.append(list(said.mip_solution))
+        else:
+            self._bounds.append(float(said.mip_dual_bound))
+            answer.user_interrupt = self.interrupted
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+
+    def _tell(self) -> None:
+        while self._found:
+            values = self._found.popleft()
+            self.offer(lambda variable, values=values: values[variable.index])
+        bound = None
+        while self._bounds:
+            bound = self._bounds.popleft()
+        if bound is not None and bound > 0:
+            self.listener.bound(min(bound * self.model.unit_s * (1 - TOLERANCE), self.listener.best_s))

@@ -1,0 +1,74 @@
+"""OR-Tools 9.15.6755 certifies a wrong optimum on a public input, cut down here to three parts on two devices.
+
+A plain model of the placement: two devices, one behind the other, one of them a CPU; which one is a decision that
+enforces which times count. The answer is wrong as soon as the large coefficient reaches 2^31, and right below. It is
+issue 5293 of google/or-tools, where `presolve_inclusion_work_limit=0` is found to avoid it.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+cp_model = pytest.importorskip("ortools.sat.python.cp_model", reason="the models need OR-Tools")
+
+INPUT = json.loads((Path(__file__).parent / "bert_l-3_three_parts.json").read_text())
+PARTS: list[dict[str, Any]] = INPUT["parts"]
+EDGES: list[tuple[str, str]] = [tuple(edge) for edge in INPUT["edges"]]
+WORKAROUND = {"presolve_inclusion_work_limit": 0}
+
+
+def true_optimum_ns() -> int:
+    """The least largest load over every placement, one by one."""
+    names = [part["name"] for part in PARTS]
+    loads = []
+    for cpu, *places in product((0, 1), repeat=1 + len(PARTS)):
+        place = dict(zip(names, places, strict=True))
+        if all(place[source] <= place[target] for source, target in EDGES):
+            kinds = [("cpu_ns" if device == cpu else "accelerator_ns") for device in (0, 1)]
+            loads.append(max(sum(p[kinds[d]] for p in PARTS if place[p["name"]] == d) for d in (0, 1)))
+    return min(loads)
+
+
+def claimed_optimum_ns(**parameters: int) -> float:
+    """What CP-SAT says is optimal."""
+    model = cp_model.CpModel()
+    in_front = {part["name"]: model.new_bool_var(f"{part['name']} in front") for part in PARTS}
+    cpu = [model.new_bool_var(f"device {device} is the CPU") for device in (0, 1)]
+    model.add(sum(cpu) == 1)
+    for source, target in EDGES:
+        model.add_implication(in_front[target], in_front[source])
+    load = model.new_int_var(0, sum(part["accelerator_ns"] + part["cpu_ns"] for part in PARTS), "load")
+    for device in (0, 1):
+        here = {name: 1 - front if device else front for name, front in in_front.items()}
+        for kind, enforced in (("accelerator_ns", ~cpu[device]), ("cpu_ns", cpu[device])):
+            work = sum(part[kind] * here[part["name"]] for part in PARTS if part[kind])
+            model.add(work <= load).only_enforce_if(enforced)
+    model.minimize(load)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    for name, value in parameters.items():
+        setattr(solver.parameters, name, value)
+    assert solver.solve(model) == cp_model.OPTIMAL
+    return float(solver.objective_value)
+
+
+def test_the_true_optimum_leaves_the_cpu_without_the_large_part() -> None:
+    assert true_optimum_ns() == 122_987_210
+
+
+def test_or_tools_certifies_a_wrong_optimum() -> None:
+    import ortools
+
+    claimed = claimed_optimum_ns()
+    if claimed == true_optimum_ns():
+        pytest.skip(f"OR-Tools {ortools.__version__} finds the right optimum: the workaround can go")
+    assert claimed == 2_828_706_139
+
+
+def test_the_workaround_avoids_it() -> None:
+    assert claimed_optimum_ns(**WORKAROUND) == true_optimum_ns()
