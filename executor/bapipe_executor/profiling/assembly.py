@@ -77,10 +77,10 @@ def _time(device_kind: str, size: int, point: LayerObservation) -> LayerTime:
 
 
 def _described(module: nn.Module) -> str:
-    """The module's own line, such as `Conv2d(3, 64, kernel_size=(3, 3))`, or its class if it is made of others."""
-    if any(module.children()):
-        return type(module).__name__
-    return repr(module).replace("\n", " ")[:LARGEST_KIND]
+    """The line of one of torch's own modules, such as `Conv2d(3, 64, kernel_size=(3, 3))`; the class of any other."""
+    if type(module).__module__.startswith("torch.nn.modules") and not any(module.children()):
+        return repr(module).replace("\n", " ")[:LARGEST_KIND]
+    return type(module).__name__
 
 
 def _edges(model: LayeredModel, observed: Observations) -> Iterator[Edge]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.examples.kernels import EFFICIENCY
@@ -15,6 +16,7 @@ from bapipe.nearest import nearest
 from bapipe.presets import ALIASES, device_kinds
 from bapipe.problem import DeviceKind, ModelProfile
 from bapipe_executor.batch import Batch
+from bapipe_executor.cut_finder import layered
 from bapipe_executor.factories import load_factory, make, sibling
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
@@ -101,14 +103,18 @@ def _parts(subject: Subject, *, described: bool) -> Parts:
         raise InvalidInputError([Fault("missing", detail, "/data")])
     with torch.device("meta") if described else nullcontext():
         model = make(subject.model, "/model")
-    return Parts(_layered(model, subject.model), make(loss, "/loss") if loss else None, _batches(data))
+    batch_of = _batches(data)
+    return Parts(_layered(model, batch_of, subject.model), make(loss, "/loss") if loss else None, batch_of)
 
 
-def _layered(model: Any, reference: str) -> LayeredModel:
+def _layered(model: Any, batch_of: Callable[[int], Batch], reference: str) -> LayeredModel:
     if isinstance(model, LayeredModel):
         return model
-    detail = f"{reference} makes {type(model).__name__}, which is no LayeredModel"
-    raise InvalidInputError([Fault("wrong_type", detail, "/model")])
+    if not isinstance(model, nn.Module):
+        detail = f"{reference} makes {type(model).__name__}, which is no torch.nn.Module"
+        raise InvalidInputError([Fault("wrong_type", detail, "/model")])
+    place = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    return layered(model, batch_of(2).to(place).inputs)
 
 
 def _batches(data: str) -> Callable[[int], Batch]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
 from bapipe_executor.profiling.layer_run import LayerRun
 from bapipe_executor.profiling.tensors import tensors_in
@@ -26,9 +27,19 @@ def signature(run: LayerRun) -> tuple[Any, ...]:
 
 def _module(module: nn.Module) -> Iterator[Any]:
     for name, part in module.named_modules():
-        settings = ((key, repr(value)) for key, value in vars(part).items() if key not in _OF_EVERY_MODULE)
         tensors = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
-        yield name, type(part), part.training, tuple(settings), tuple((key, _described(each)) for key, each in tensors)
+        yield name, _kind(part), part.training, _settings(part), tuple((key, _described(each)) for key, each in tensors)
+
+
+def _settings(module: nn.Module) -> tuple[tuple[str, str], ...]:
+    if isinstance(module, GraphModule):
+        return (("code", module.code),)
+    return tuple((key, repr(value)) for key, value in vars(module).items() if key not in _OF_EVERY_MODULE)
+
+
+def _kind(module: nn.Module) -> type:
+    """Every graph has a class of its own."""
+    return GraphModule if isinstance(module, GraphModule) else type(module)
 
 
 def _described(tensor: Tensor) -> tuple[Any, ...]:
