@@ -96,9 +96,11 @@ def trace_events(plan: Plan, simulation: Simulation) -> Iterator[Event]:
 
 def _processes(plan: Plan, simulation: Simulation) -> list[Process]:
     processes = []
-    for device, spans in device_spans(simulation):
+    for (device, spans), engines in zip(device_spans(simulation), simulation.engines, strict=True):
         process = Process(device, [span for span in spans if span.kind != "O"])
-        process.threads["compute"] += [_computed(span) for span in spans]
+        for span in spans:
+            engine = "" if engines == 1 else " forwards" if span.kind == "F" else " backwards"
+            process.threads[f"compute{engine}"].append(_computed(span))
         processes.append(process)
     _add_transfers(simulation, processes)
     for reduction, ring in zip(simulation.reductions, _rings(plan, simulation), strict=True):

@@ -90,7 +90,7 @@ def check_times(simulation: Simulation, events: list[Event]) -> None:
         for before, after in pairwise(mine):
             assert before["ts"] + before["dur"] <= after["ts"] + 1e-6 * ROUNDING_US
         assert mine[-1]["ts"] + mine[-1]["dur"] <= simulation.step_time_s * 1e6 + ROUNDING_US
-        if names[process, thread] == "compute":
+        if names[process, thread].startswith("compute"):
             busy_us[process] += sum(event["dur"] for event in mine)
     allowed_us = ROUNDING_US * len(events)
     for process, busy_s in enumerate(simulation.busy_s, start=1):
@@ -145,6 +145,14 @@ def test_what_two_engines_keep_adds_up_in_the_order_of_time() -> None:
         memory = counters(events, process, "memory")
         assert max(size for _, size in memory) == peak_bytes
         assert memory == sorted(memory, key=lambda row: row[0])
+
+
+def test_two_engines_have_a_thread_each() -> None:
+    plan = two_stages(execution="async")
+    split = plan.stages[0].model_copy(update={"forward_share": 0.5})
+    _, events = traced(plan.model_copy(update={"stages": (split, plan.stages[1])}))
+    names = [name for name in thread_names(events).values() if name.startswith("compute")]
+    assert names == ["compute forwards", "compute backwards", "compute"]
 
 
 def test_the_threads_of_a_pipeline() -> None:

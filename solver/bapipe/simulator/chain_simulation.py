@@ -58,6 +58,7 @@ def simulate_orders(
         bubble_fraction=min(1.0, max(0.0, 1 - sum(busy) / available_s)) if available_s else 0.0,
         peak_memory_bytes=_peaks(request, cost, timeline),
         links=tuple(_link_uses(cost, num_microbatches)),
+        engines=(1,) * len(cost.devices),
     )
 
 

@@ -120,6 +120,7 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
         bubble_fraction=min(1.0, max(0.0, 1 - sum(busy_s) / available_s)) if available_s else 0.0,
         peak_memory_bytes=tuple(_peak_bytes(work, d, exchanged) for d in range(count)),
         links=tuple(_link_uses(job, cost.devices)),
+        engines=tuple(work.engines(d) for d in range(count)),
         flushed=work.versions is None,
     )
 
@@ -186,7 +187,7 @@ def _peak_bytes(work: Workload, device: int, exchanged: dict[tuple[int, int, str
         static,
         policy,
         training=training,
-        engines=1 if work.forward_share(device) is None else 2,
+        engines=work.engines(device),
     )
     return work.kinds[work.placed[device].kind].reserved_bytes + peak
 

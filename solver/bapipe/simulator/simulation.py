@@ -59,7 +59,8 @@ class Simulation:
     steps follow each other and each device starts the next once its own weights are updated. `busy_s` counts compute
     and optimizer, `span_bubble_s` the idle time between a device's first and last operation, and `bubble_fraction`
     the idle share of the devices in use over the step. `peak_memory_bytes` includes the reserve of the device's kind.
-    Not `flushed`: steps follow each other without a pause, and memory is that of many in a row.
+    `engines` is 2 for a device that executes forwards and backwards side by side. Not `flushed`: steps follow each
+    other without a pause, and memory is that of many in a row.
     """
 
     devices: tuple[str, ...]
@@ -76,6 +77,7 @@ class Simulation:
     bubble_fraction: float
     peak_memory_bytes: tuple[float, ...]
     links: tuple[LinkUse, ...]
+    engines: tuple[int, ...]
     flushed: bool = True
 
     @property

@@ -69,6 +69,10 @@ class Workload:
         stages = self.stages_on(device)
         return self.plan.stages[stages[0]].forward_share if stages else None
 
+    def engines(self, device: int) -> int:
+        """2 where a device executes forwards and backwards side by side."""
+        return 1 if self.forward_share(device) is None else 2
+
     def spare_versions(self, device: int) -> int:
         """How many versions of its weights a device keeps beside the newest."""
         return 0 if self.versions is None else self.versions[self.stages_on(device)[0]] - 1

@@ -15,7 +15,7 @@ from bapipe.errors import Fault
 from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, counted, gap_text, percent_text, seconds_text
 from bapipe.simulator import drawn
-from bapipe.timeline.spans import KINDS, Row, device_spans, link_spans, reduction_spans, stage_of_device
+from bapipe.timeline.spans import KINDS, Row, engine_spans, link_spans, reduction_spans, stage_of_device
 from bapipe.wording import arrangement_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def html_timeline(plan: Plan, simulation: Simulation) -> str:
     they are left out, and the faults listed.
     """
     picture = drawn(plan, simulation)
-    rows = [*device_spans(picture), *reduction_spans(picture), *link_spans(picture)]
+    rows = [*engine_spans(picture), *reduction_spans(picture), *link_spans(picture)]
     shown = {span.kind for _, spans in rows for span in spans}
     faults = check(plan, simulation)
     parts = {

@@ -61,6 +61,18 @@ def device_spans(simulation: Simulation) -> list[Row]:
     return rows
 
 
+def engine_spans(simulation: Simulation) -> list[Row]:
+    """`device_spans`, with a row each for the forward and the backward engine of a device that has both."""
+    rows: list[Row] = []
+    for (device, spans), engines in zip(device_spans(simulation), simulation.engines, strict=True):
+        if engines == 1:
+            rows.append((device, spans))
+        else:
+            rows.append((f"{device} forward", [span for span in spans if span.kind == "F"]))
+            rows.append((f"{device} backward", [span for span in spans if span.kind != "F"]))
+    return rows
+
+
 def reduction_spans(simulation: Simulation) -> list[Row]:
     """A row a stage whose replicas reduce gradients."""
     rows: dict[str, list[Span]] = defaultdict(list)

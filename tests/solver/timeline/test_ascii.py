@@ -24,6 +24,23 @@ def test_operations_are_to_scale(simulation: Simulation) -> None:
     ]
 
 
+def test_the_two_engines_of_a_device_are_drawn_apart(plan_for: Any) -> None:
+    plan = plan_for()
+    kinds = tuple(kind.model_copy(update={"execution": "async"}) for kind in plan.request.cluster.kinds)
+    cluster = plan.request.cluster.model_copy(update={"kinds": kinds})
+    stages = (plan.stages[0].model_copy(update={"forward_share": 0.5}), plan.stages[1])
+    request = plan.request.model_copy(update={"cluster": cluster})
+    split = plan.model_copy(update={"request": request, "stages": stages})
+
+    picture = ascii_timeline(simulate(split), width=len("host0/gpu0 backward ||") + 26)
+
+    assert picture.splitlines()[:3] == [
+        "host0/gpu0 forward  |F0--F1--..................|",
+        "host0/gpu0 backward |..........B0======B1======|",
+        "host0/gpu1          |....F-B0==F-B1==..........|",
+    ]
+
+
 @pytest.mark.parametrize("width", [1, 40, 80, 500])
 def test_every_row_is_as_wide_as_asked(simulation: Simulation, width: int) -> None:
     rows = [line for line in ascii_timeline(simulation, width).splitlines() if line.endswith("|")]
