@@ -37,7 +37,7 @@ def test_the_two_engines_of_a_device_are_drawn_apart(plan_for: Any) -> None:
     assert picture.splitlines()[:3] == [
         "host0/gpu0 forward  |F0--F1--..................|",
         "host0/gpu0 backward |..........B0======B1======|",
-        "host0/gpu1          |....F-B0==F-B1==..........|",
+        "host0/gpu1          |....F0B0==F1B1==..........|",
     ]
 
 
