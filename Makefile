@@ -5,7 +5,7 @@ WHEEL_ENV := build/wheel-env
 SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint format bench schemas readme wheel clean
+.PHONY: demo test test-fast lint format bench schemas schedules readme wheel clean
 
 # The service as a real process, VGG-16 planned for four GPUs; writes demo/plan.json and demo/timeline.html.
 demo: .venv/.installed
@@ -35,6 +35,10 @@ bench: .venv/.dev
 # docs/schemas, from the types.
 schemas: .venv/.installed
 	.venv/bin/bapipe schema --output-folder docs/schemas
+
+# docs/schedules.md and its images, from the simulator.
+schedules: .venv/.installed
+	cd docs && ../.venv/bin/bapipe schedules --stages 4 --microbatches 8 --transfer 0.5 -o schedules.md
 
 # The sessions in the README, with what the commands print now.
 readme: .venv/.dev

@@ -11,6 +11,7 @@ from bapipe_cli.commands.compare import compare
 from bapipe_cli.commands.plan import plan
 from bapipe_cli.commands.presets import presets
 from bapipe_cli.commands.profile import profile
+from bapipe_cli.commands.schedules import schedules
 from bapipe_cli.commands.schema import schema
 from bapipe_cli.commands.serve import serve
 from bapipe_cli.commands.simulate import simulate
@@ -33,6 +34,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     plan: "Find the fastest plan for a profile on a cluster, and prove it.",
     simulate: "Replay a plan: timeline, step time, devices, links, memory.",
     compare: "Set the plan beside what is done without a planner.",
+    schedules: "Compare the schedules on equal stages, with their formulas.",
     presets: "List devices, links and examples, with their sources.",
     profile: "Find out what the layers of a torch network cost.",
     serve: "Serve plans over HTTP.",

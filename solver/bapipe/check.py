@@ -60,7 +60,7 @@ def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
 
 def _figure_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
     """Declared figures that are not what the simulator finds."""
-    for s, actual in enumerate(_stage_figures(plan, simulation)):
+    for s, actual in enumerate(stage_figures(plan, simulation)):
         declared = plan.stages[s].model_dump(include=set(actual))
         yield from _differences(declared, actual, f"/stages/{s}")
     if plan.prediction is not None:
@@ -68,7 +68,8 @@ def _figure_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:
         yield from _differences(plan.prediction.model_dump(), actual, "/prediction")
 
 
-def _stage_figures(plan: Plan, simulation: Simulation) -> Iterator[dict[str, Any]]:
+def stage_figures(plan: Plan, simulation: Simulation) -> Iterator[dict[str, Any]]:
+    """What the simulator finds of each stage, by field."""
     cluster = plan.request.cluster
     devices = {device.id: device for device in cluster.devices}
     peaks = dict(zip(simulation.devices, simulation.peak_memory_bytes, strict=True))

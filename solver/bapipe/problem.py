@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from bapipe.errors import Fault
 from bapipe.faults import (
@@ -39,6 +40,18 @@ MAX_DEVICES = 4_096
 SchemaVersion = Literal[1]
 DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so", "pipedream"]
+OTHER_NAMES = {
+    "custom": "custom names given orders: plan another schedule, then execute yours with simulate --orders FILE",
+    "1f1b-sno": "1F1B-SNO is 1f1b over links whose mode is blocking; name 1f1b",
+    "1f1b-as": "1F1B-AS is 1f1b over links whose mode is streaming; name 1f1b",
+    **dict.fromkeys(
+        ("interleaved", "zb-h1", "zb-h2", "zb-v"),
+        "schedules with several stages a device or split backwards are not searched: bapipe schedules --plan {name} "
+        "prints a plan with its orders, which can be changed and simulated",
+    ),
+}
+"""What to do instead of naming a schedule in a request that cannot be chosen by name."""
+
 Objective = Literal["step-time", "bottleneck", "latency", "peak-memory", "kv-capacity", "fewest-devices"]
 Communication = Literal["none", "overlap", "serial"]
 Cuts = Literal["any", "topological-order"]
@@ -51,6 +64,16 @@ Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 
 MAC_J: dict[DType, float] = {"fp32": 4.6e-12, "fp16": 1.5e-12, "bf16": 1.5e-12, "int8": 0.23e-12}
 MACS_PER_DSP: dict[DType, float] = {"fp32": 0.2, "fp16": 1.0, "bf16": 1.0, "int8": 1.75}
+
+
+def _choosable(name: Any) -> Any:
+    if isinstance(name, str) and name.lower() in OTHER_NAMES:
+        detail = OTHER_NAMES[name.lower()].format(name=name.lower())
+        raise PydanticCustomError("unknown_value", "{detail}", {"detail": detail})
+    return name
+
+
+ChosenSchedule = Annotated[ScheduleName, BeforeValidator(_choosable)]
 
 
 class LayerTime(Document):
@@ -368,7 +391,7 @@ class PlanRequest(Document):
     objective: Objective = "step-time"
     communication: Communication = "overlap"
     cuts: Cuts = "any"
-    schedules: Annotated[tuple[ScheduleName, ...], Field(min_length=1)] | None = None
+    schedules: Annotated[tuple[ChosenSchedule, ...], Field(min_length=1)] | None = None
     microbatch_sizes: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     microbatch_counts: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     max_stages: Count | None = None

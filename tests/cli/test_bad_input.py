@@ -276,3 +276,24 @@ def test_faults_leave_no_traceback(command: str, write: Any, run: Any) -> None:
     assert result.exit_code == 3
     assert "Traceback" not in result.stderr
     assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("custom", "simulate --orders FILE"),
+        ("zb-h1", "bapipe schedules --plan zb-h1"),
+        ("1F1B-SNO", "1f1b over links whose mode is blocking"),
+        ("2f2b", "Input should be 'data-parallel', 'gpipe'"),
+    ],
+)
+def test_a_schedule_that_cannot_be_chosen_says_what_to_do(
+    name: str, said: str, profile: Document, write: Any, run: Any
+) -> None:
+    path = write("profile.json", profile)
+    result = run("plan", path, "2xreference", "--batch", "4", "--schedules", f"1f1b,{name}", "--json")
+
+    assert result.exit_code == 3
+    (error,) = json.loads(result.stdout)["errors"]
+    assert (error["code"], error["pointer"]) == ("unknown_value", "/schedules/1")
+    assert said in error["detail"]

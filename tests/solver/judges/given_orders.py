@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
-from bapipe.lowering import Lowered, Manner, Operation, Route, earlier, lower
+from bapipe.lowering import Lowered, Manner, Operation, Route, earlier, lower, split_order
 from bapipe.simulator.events import Job, Price, Replayed, replay_events
 
 Orders = list[list[Operation]]
@@ -53,6 +54,24 @@ def makespan_s(
 ) -> float:
     """The end of the last operation."""
     return max(replay_equal(orders, seconds, send_s, manner, stages).compute_end_s)
+
+
+def streamed_s(orders: Orders, seconds: dict[str, float], chunks: int, *, engines: int = 1) -> float:
+    """The end of the last operation over free links that pass a tensor on in chunks. `engines` 2: forwards beside
+    backwards."""
+    n = len(orders)
+    tracks: list[Sequence[Operation]] = list(orders)
+    gates: list[tuple[Operation, Operation]] = []
+    if engines == 2:
+        halves = [split_order(order) for order in orders]
+        tracks = [track for pair, _ in halves for track in pair]
+        gates = [gate for _, own in halves for gate in own]
+    routes = [Route(s, s + 1, 1.0) for s in range(n - 1)]
+    lowered = lower(tracks, routes, lambda source, target, size: "streaming", gates)
+    job = job_of(lowered, seconds, 0.0)
+    prices = tuple(Price(0.0, (), 1 if message.manner == "free" else chunks) for message in lowered.messages)
+    devices = tuple(number // engines for number in range(len(tracks)))
+    return max(replay_events(replace(job, prices=prices, devices=devices)).compute_end_s)
 
 
 def one_f_one_b(n: int, m: int) -> Orders:
