@@ -10,6 +10,7 @@ import typer
 from bapipe_cli.commands.compare import compare
 from bapipe_cli.commands.plan import plan
 from bapipe_cli.commands.presets import presets
+from bapipe_cli.commands.probe import probe
 from bapipe_cli.commands.profile import profile
 from bapipe_cli.commands.schedules import schedules
 from bapipe_cli.commands.schema import schema
@@ -37,6 +38,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     schedules: "Compare the schedules on equal stages, with their formulas.",
     presets: "List devices, links and examples, with their sources.",
     profile: "Find out what the layers of a torch network cost.",
+    probe: "Measure the links between workers; write a cluster.",
     serve: "Serve plans over HTTP.",
     schema: "Print or write the JSON Schemas of the files.",
 }
