@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -74,13 +74,18 @@ def _print(name: str, preset: BaseModel, out: Console) -> None:
 
 def _figures(name: str, figures: dict[str, Any]) -> Table:
     made = table(name, ["figure", "value"], text_columns=2)
-    for figure, value in figures.items():
-        if figure == "fpga" and value is not None:
-            for own, its in value.items():
-                made.add_row(f"fpga.{own}", _value_text(own, its))
-        elif value is not None and value != {}:
-            made.add_row(figure, _value_text(figure, value))
+    for figure, value in _rows(figures):
+        made.add_row(figure, _value_text(figure, value))
     return made
+
+
+def _rows(figures: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What is known, by dotted name; a table of numbers is one row."""
+    for figure, value in figures.items():
+        if isinstance(value, dict) and not all(isinstance(each, int | float) for each in value.values()):
+            yield from _rows(value, f"{before}{figure}.")
+        elif value is not None and value != {}:
+            yield f"{before}{figure}", value
 
 
 def _value_text(figure: str, value: Any) -> str:
