@@ -13,13 +13,15 @@ from bapipe_cli.commands.presets import presets
 from bapipe_cli.commands.probe import probe
 from bapipe_cli.commands.profile import profile
 from bapipe_cli.commands.schedules import schedules
+from bapipe_cli.commands.run import run
 from bapipe_cli.commands.schema import schema
 from bapipe_cli.commands.serve import serve
 from bapipe_cli.commands.simulate import simulate
 
 EPILOG = (
     "Exit codes: 0 done, 2 wrong usage, 3 invalid input, 4 infeasible, 5 time limit reached with a plan that is not "
-    "proven to be the best, 6 server or network, 130 interrupted, 141 the reader of the output left."
+    "proven to be the best, 6 server or network, 7 a worker of a run failed, 130 interrupted, 141 the reader of the "
+    "output left."
 )
 
 app = typer.Typer(
@@ -39,6 +41,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     presets: "List devices, links and examples, with their sources.",
     profile: "Find out what the layers of a torch network cost.",
     probe: "Measure the links between workers; write a cluster.",
+    run: "Train a torch network as a plan says.",
     serve: "Serve plans over HTTP.",
     schema: "Print or write the JSON Schemas of the files.",
 }

@@ -15,5 +15,6 @@ class ExitCode(IntEnum):
     INFEASIBLE = 4
     TIME_LIMIT = 5
     SERVER = 6
+    RUN_FAILED = 7
     INTERRUPTED = 130
     PIPE = 141

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from bapipe.errors import BaPipeError, Fault, InvalidInputError, TimeLimitError
+from bapipe.errors import BaPipeError, Fault, InvalidInputError, RunFailedError, TimeLimitError
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.listing import fault_lines
 from bapipe_cli.output import visible
@@ -35,6 +35,13 @@ class ServerError(Exception):
     """The service cannot be reached, or answers with something that is not about the input."""
 
 
+CODES: dict[type[Exception], ExitCode] = {
+    ServerError: ExitCode.SERVER,
+    TimeLimitError: ExitCode.TIME_LIMIT,
+    RunFailedError: ExitCode.RUN_FAILED,
+}
+
+
 @contextmanager
 def user_faults(*, as_json: bool = False) -> Iterator[None]:
     """Runs a command's body. Faults go to stderr, and with `as_json` also to stdout as a problem object.
@@ -46,10 +53,8 @@ def user_faults(*, as_json: bool = False) -> Iterator[None]:
         yield
     except InvalidInputError as error:
         raise _invalid_input(error.faults, as_json=as_json) from None
-    except ServerError as error:
-        raise _exit(f"bapipe: {error}", ExitCode.SERVER) from None
-    except TimeLimitError as error:
-        raise _exit(f"bapipe: {error}", ExitCode.TIME_LIMIT) from None
+    except (ServerError, TimeLimitError, RunFailedError) as error:
+        raise _exit(f"bapipe: {error}", CODES[type(error)]) from None
     except BaPipeError as error:
         raise _exit(f"bapipe: a defect of BaPipe, please report it: {error}", ExitCode.DEFECT) from None
     except ModuleNotFoundError as error:

@@ -61,6 +61,28 @@ def counted_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=f"{title}: {what}")
 
 
+@contextmanager
+def step_progress(title: str, steps: int) -> Iterator[Callable[[int, float, float], None]]:
+    """Yields what a training run reports (step, loss, samples per second) to; lines where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield _print_step
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[found]}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(visible(title), total=steps, found="")
+        yield lambda step, loss, rate: bar.update(task, completed=step, found=f"loss {loss:.6g}, {rate:.4g} samples/s")
+
+
+def _print_step(step: int, loss: float, samples_per_s: float) -> None:
+    sys.stderr.write(f"step {step}: loss {loss:.6g}, {samples_per_s:.4g} samples/s\n")
+
+
 def found_text(progress: SearchProgress) -> str:
     """Incumbent, bound and gap, as far as they are known."""
     parts = [

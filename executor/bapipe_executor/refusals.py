@@ -12,6 +12,7 @@ from bapipe.constraints import named_order_faults
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
 from bapipe.plan import Plan
+from bapipe.schedules import FAMILIES
 from bapipe.simulator import simulate
 from bapipe.structure import stage_by_layer, structure_faults
 from bapipe_executor.actions import actions_of
@@ -50,6 +51,13 @@ def model_faults(plan: Plan, model: LayeredModel) -> list[Fault]:
 
 
 def _purpose_faults(plan: Plan) -> Iterator[Fault]:
+    family = FAMILIES.get(plan.schedule.name) if plan.schedule is not None else None
+    if family is not None and family.versions is not None:
+        detail = (
+            f"{family.name} updates weights without a flush and trains with old versions of them; torch workers run "
+            "schedules that train what one device would"
+        )
+        yield Fault("unsupported", detail, "/schedule/name")
     if plan.request.task == "inference":
         detail = "an inference plan has no backward; only training plans are run"
         yield Fault("unsupported", detail, "/request/task")

@@ -4,6 +4,7 @@ BaPipeError
 ├── InvalidInputError      the input is wrong; `faults` says everything that is, with JSON pointers
 ├── FormatError            a file is of no known format, or not what its format says
 ├── TimeLimitError         the time limit came before any plan was found
+├── RunFailedError         a worker of a training run failed, and the run was ended
 └── SolverDisagreementError  two methods that must agree do not: a defect of ours, never a plan
 """
 
@@ -45,6 +46,10 @@ class FormatError(InvalidInputError):
 
 class TimeLimitError(BaPipeError):
     """The time limit came, or the search was stopped, before any plan was found: neither a plan nor a proof."""
+
+
+class RunFailedError(BaPipeError):
+    """A worker of a training run failed, or ended without a word. The others have been ended."""
 
 
 class SolverDisagreementError(BaPipeError):

@@ -19,7 +19,7 @@ STEPS = 3
 
 @dataclass(frozen=True)
 class Network:
-    """A tiny network of the package in 64 bits; `tie` gives one parameter of a layer to another: (layer, layer)."""
+    """A tiny network of the package in 64 bits; `tie` names two parameters that become one, as `layer/parameter`."""
 
     name: str
     tie: tuple[str, str] | None = None
@@ -32,9 +32,11 @@ class Network:
         """Always the same parameters."""
         model: LayeredModel = self.module.tiny(seed=1).double()
         if self.tie is not None:
-            first, second = (model.layer(name) for name in self.tie)
-            assert first.weight.shape == second.weight.shape
-            second.weight = first.weight
+            first, second = (name.split("/") for name in self.tie)
+            owner, _, parameter = second[1].rpartition(".")
+            tied = model.layer(first[0]).get_parameter(first[1])
+            setattr(model.layer(second[0]).get_submodule(owner), parameter, tied)
+            assert model.shared_parameters()
         return model
 
     def batches(self, batch_size: int) -> Iterator[Batch]:

@@ -1,0 +1,163 @@
+"""`bapipe run`: a network trained as a plan says, on this host or several."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bapipe.plan import Plan
+from bapipe.quantities import seconds_text
+from bapipe.wording import arrangement_text
+from bapipe_cli.exits import ExitCode
+from bapipe_cli.guard import user_faults
+from bapipe_cli.inputs import read_plan
+from bapipe_cli.output import console
+from bapipe_cli.progress import step_progress
+
+if TYPE_CHECKING:
+    from bapipe_executor.launch import Hosts
+
+FACTORY = "MODULE:FUNCTION"
+PlanArgument = Annotated[
+    str, typer.Argument(metavar="PLAN", help="A plan file, as `bapipe plan -o` writes it; - for stdin.")
+]
+ModelOption = Annotated[str, typer.Option("--model", metavar=FACTORY, help="What makes the network.")]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", metavar=FACTORY, help="What makes mini-batches of so many samples [default: MODEL_data]."),
+]
+LossOption = Annotated[
+    str | None,
+    typer.Option(
+        "--loss",
+        metavar=FACTORY,
+        help="What makes the loss [default: loss beside the model, else masked cross entropy].",
+    ),
+]
+StepsOption = Annotated[int, typer.Option("--steps", min=1, help="Mini-batches to train on.")]
+OrdersOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--orders", help="Execute the orders in this file, CSV or JSON with a row a device.", show_default=False
+    ),
+]
+DeviceOption = Annotated[
+    Literal["cpu", "cuda"], typer.Option("--device", help="gloo between CPUs, NCCL between CUDA devices.")
+]
+OptimizerOption = Annotated[
+    str, typer.Option("--optimizer", help=f"adam, adamw, sgd, or {FACTORY} of (name, parameter) pairs.")
+]
+RateOption = Annotated[float, typer.Option("--learning-rate", help="Of adam, adamw and sgd.")]
+SchedulerOption = Annotated[
+    str | None, typer.Option("--lr-scheduler", metavar=FACTORY, help="What makes a scheduler for an optimizer.")
+]
+ClipOption = Annotated[
+    float | None, typer.Option("--clip", metavar="NORM", help="Scale gradients down to this norm, over all stages.")
+]
+AutocastOption = Annotated[Literal["bf16"] | None, typer.Option("--autocast", help="Mixed precision.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of all random numbers.")]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="S", help="Seconds after which a rank gives up waiting for another.")
+]
+HostsOption = Annotated[int, typer.Option("--hosts", min=1, help="Hosts on which this command is started.")]
+HostRankOption = Annotated[int, typer.Option("--host-rank", min=0, help="Which of them this is, from 0.")]
+RendezvousOption = Annotated[
+    str | None, typer.Option("--rendezvous", metavar="HOST:PORT", help="Where several hosts meet: at host 0.")
+]
+
+
+def run(
+    plan: PlanArgument,
+    model: ModelOption,
+    steps: StepsOption,
+    data: DataOption = None,
+    loss: LossOption = None,
+    orders: OrdersOption = None,
+    device: DeviceOption = "cpu",
+    optimizer: OptimizerOption = "adam",
+    learning_rate: RateOption = 1e-3,
+    lr_scheduler: SchedulerOption = None,
+    clip: ClipOption = None,
+    autocast: AutocastOption = None,
+    seed: SeedOption = 0,
+    timeout: TimeoutOption = 300.0,
+    hosts: HostsOption = 1,
+    host_rank: HostRankOption = 0,
+    rendezvous: RendezvousOption = None,
+) -> None:
+    """Train a torch network as a plan says: its stages on as many processes as the plan uses devices.
+
+    The profile of the plan must be of this network: its layers are found by their names. Everything that keeps the plan
+    from being run is said before any process is started.
+    """
+    with user_faults():
+        sys.path.insert(0, os.getcwd())
+        subject = _subject(plan, orders)
+        from bapipe.faults import parse
+        from bapipe_executor import run_parts
+        from bapipe_executor.launch import check_run, launch
+        from bapipe_executor.run_spec import RunSpec
+
+        spec = parse(
+            RunSpec,
+            {
+                "model": model,
+                "data": data or run_parts.default_data(model),
+                "loss": loss or run_parts.default_loss(model),
+                "steps": steps,
+                "optimizer": optimizer,
+                "learning_rate": learning_rate,
+                "lr_scheduler": lr_scheduler,
+                "max_gradient_norm": clip,
+                "autocast": autocast,
+                "device": device,
+                "seed": seed,
+                "timeout_s": timeout,
+            },
+        )
+        place = _hosts(hosts, host_rank, rendezvous)
+        check_run(subject, spec)
+        last: dict[str, Any] = {}
+        with step_progress(f"{model} by {arrangement(subject)}", steps) as report:
+
+            def on_event(event: dict[str, Any]) -> None:
+                if event["event"] == "step":
+                    last.update(event)
+                    report(event["step"], event["loss"], event["samples_per_s"])
+
+            launch(subject, spec, on_event, place)
+        if last:
+            text = f"{last['step']} steps; loss {last['loss']:.6g}; the last step took {seconds_text(last['step_s'])}"
+            console().print(f"{text}, {last['samples_per_s']:.4g} samples/s")
+
+
+def arrangement(plan: Plan) -> str:
+    """The plan in a few words."""
+    return arrangement_text(plan.schedule, plan.stages) if plan.schedule is not None else plan.status
+
+
+def _subject(path: str, orders: Path | None) -> Plan:
+    """The plan, in the orders of a file where one is given."""
+    plan = read_plan(path)
+    if plan.status == "infeasible":
+        typer.echo("bapipe: the plan says that nothing fits; there is nothing to run", err=True)
+        raise typer.Exit(ExitCode.INFEASIBLE)
+    if orders is None:
+        return plan
+    from bapipe.formats.order_table import load_orders, with_orders
+
+    return with_orders(plan, load_orders(orders))
+
+
+def _hosts(count: int, rank: int, rendezvous: str | None) -> Hosts:
+    from bapipe_executor.launch import Hosts
+
+    if rank >= count:
+        raise typer.BadParameter(f"{rank} of {count} hosts; count from 0", param_hint="--host-rank")
+    if count > 1 and (rendezvous is None or not rendezvous.rpartition(":")[2].isdecimal()):
+        raise typer.BadParameter("several hosts need host:port of host 0", param_hint="--rendezvous")
+    return Hosts(count, rank, rendezvous)

@@ -1,0 +1,36 @@
+"""What is run: everything that a worker needs beside the plan, as a document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bapipe.faults import Count, Document
+
+Reference = Annotated[str, Field(strict=True, min_length=1, max_length=1000)]
+"""`package.module:name` of a function."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class RunSpec(Document):
+    """A training run.
+
+    `model()` makes the network, the same on every rank; `data(batch_size)` the mini-batches, `loss()` the loss.
+    `optimizer` is adam, adamw or sgd with `learning_rate`, or a function of (name, parameter) pairs; `lr_scheduler` a
+    function of the optimizer. A rank that waits longer than `timeout_s` for another gives up.
+    """
+
+    model: Reference
+    data: Reference
+    loss: Reference
+    steps: Count
+    optimizer: Reference = "adam"
+    learning_rate: Positive = 1e-3
+    lr_scheduler: Reference | None = None
+    max_gradient_norm: Positive | None = None
+    autocast: Literal["bf16"] | None = None
+    device: Literal["cpu", "cuda"] = "cpu"
+    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    timeout_s: Positive = 300.0
