@@ -12,8 +12,8 @@ from bapipe_cli.commands.plan import plan
 from bapipe_cli.commands.presets import presets
 from bapipe_cli.commands.probe import probe
 from bapipe_cli.commands.profile import profile
-from bapipe_cli.commands.schedules import schedules
 from bapipe_cli.commands.run import run
+from bapipe_cli.commands.schedules import schedules
 from bapipe_cli.commands.schema import schema
 from bapipe_cli.commands.serve import serve
 from bapipe_cli.commands.simulate import simulate
