@@ -10,7 +10,8 @@ from bapipe.no_flush import in_a_row
 from bapipe.plan import Plan
 from bapipe.problem import Link, TiedParameters
 from bapipe.schedules import in_flight, weight_versions
-from bapipe.simulator import simulate
+from bapipe.simulator import drawn, simulate
+from bapipe.timeline import html_timeline
 from judges.endless import cycle_period_s, many
 from judges.general import Judge
 from judges.instances import cluster, filled, layer, make_plan, request
@@ -56,6 +57,17 @@ def test_memory_holds_every_version_and_the_stashes_of_many_steps_in_a_row(m):
     assert simulate(pipedream(4, m)).peak_memory_bytes == tuple(expected)
 
 
+def test_what_fits_with_a_flush_may_not_fit_with_every_version():
+    plan = pipedream(4, 8)
+    kinds = tuple(kind.model_copy(update={"memory_bytes": 650}) for kind in plan.request.cluster.kinds)
+    asked = plan.request.model_copy(update={"cluster": plan.request.cluster.model_copy(update={"kinds": kinds})})
+    flushed = make_plan(asked, [[f"l{k}"] for k in range(4)], "1f1b", 8)
+    assert check(flushed) == []
+    faults = check(filled(plan.model_copy(update={"request": asked})))
+    assert [(fault.code, fault.pointer) for fault in faults] == [("out_of_memory", "/stages/0/devices/0")]
+    assert faults[0].detail.startswith("712 bytes")
+
+
 def test_weights_are_updated_after_every_backward():
     plan = pipedream(2, 3, memory_bandwidth=140.0)  # an update moves 2 · (40 + 40 + 80) - 40 bytes
     simulation = simulate(plan)
@@ -83,6 +95,17 @@ def test_steps_in_a_row_are_a_step_of_more_micro_batches():
     assert simulation.step_time_s == judge.step_time_s
     assert simulation.peak_memory_bytes == simulate(plan).peak_memory_bytes
     assert simulation.period_s == pytest.approx(4 * simulate(plan).period_s, rel=1e-12)
+
+
+def test_pictures_show_several_steps_in_a_row():
+    plan = pipedream(2, 3, memory_bandwidth=140.0)
+    simulation = simulate(plan)
+    shown = drawn(plan, simulation)
+    assert max(shown.operations.microbatch) == 5
+    assert shown.peak_memory_bytes == simulation.peak_memory_bytes
+    page = html_timeline(plan, simulation)
+    assert "there is no flush" in page
+    assert f'"span_s":{shown.step_time_s}' in page
 
 
 def changed(plan: Plan, **fields) -> Plan:

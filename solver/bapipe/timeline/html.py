@@ -45,6 +45,7 @@ def html_timeline(plan: Plan, simulation: Simulation) -> str:
         "subtitle": escape(_subtitle(plan, faults)),
         "faults": _faults(faults),
         "figures": _figures(plan, simulation, trusted=not faults),
+        "heading": "One step" if simulation.flushed else "Steps in a row, from the first on: there is no flush",
         "legend": _legend(shown),
         "memory": _memory(plan, simulation),
         "data": _data(rows, picture.step_time_s),
