@@ -15,7 +15,7 @@ from bapipe_executor.batch import Batch
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.profiling.assembly import model_profile
-from bapipe_executor.profiling.clocks import Clock, CudaClock, WallClock
+from bapipe_executor.profiling.clocks import Clock, CudaClock, CpuClock
 from bapipe_executor.profiling.progress import LayerCounter, Report
 from bapipe_executor.profiling.sweep import LayerObservation, Sweep
 
@@ -46,7 +46,7 @@ def measured_profile(
     model.to(device)
     if isinstance(loss, nn.Module):
         loss.to(device)
-    clock = CudaClock(repeats, device) if device.type == "cuda" else WallClock(repeats)
+    clock = CudaClock(repeats, device) if device.type == "cuda" else CpuClock(repeats)
     batches = {size: batch_of(size).to(device) for size in microbatch_sizes}
     counter = LayerCounter(report, ROUNDS * len(batches) * len(model.names))
     rounds = [
@@ -80,7 +80,7 @@ def _repeatability(rounds: Sequence[Mapping[int, Mapping[str, LayerObservation]]
             f"{percent_text(spread)}"
         )
     if busy:
-        yield "the machine was busy with something else: measure again, on the CPU with fewer threads (OMP_NUM_THREADS)"
+        yield "the machine was busy with something else: measure again, on the CPU with one thread (OMP_NUM_THREADS=1)"
 
 
 def _total_s(seen: LayerObservation) -> float:
