@@ -15,7 +15,7 @@ from bapipe_executor.batch import Batch
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.profiling.assembly import model_profile
-from bapipe_executor.profiling.clocks import Clock, CudaClock, CpuClock
+from bapipe_executor.profiling.clocks import Clock, CpuClock, CudaClock
 from bapipe_executor.profiling.progress import LayerCounter, Report
 from bapipe_executor.profiling.sweep import LayerObservation, Sweep
 
