@@ -25,11 +25,15 @@ class Segment:
 
 
 class StageModule(nn.Module):
-    """Runs the layers of a stage. Received tensors come by position, model inputs by name."""
+    """Runs the layers of a stage. Received tensors come by position, model inputs by name.
+
+    `model` may be an outline: its layers are taken from `layers`, by their keys.
+    """
 
     def __init__(
         self,
         model: LayeredModel,
+        layers: nn.ModuleDict,
         interface: StageInterface,
         specs: Specs,
         recomputed: Collection[str] = (),
@@ -45,7 +49,7 @@ class StageModule(nn.Module):
         self._segments = tuple(_segments(interface.layers, recomputed))
         self.recomputes = bool(recomputed)
         self._needed = _needed_after(self._segments, self._reads, (*interface.sends, *self.output))
-        self.layers = nn.ModuleDict({module_key(name): model.layer(name) for name in interface.layers})
+        self.layers = nn.ModuleDict({key: layers[key] for key in map(module_key, interface.layers)})
 
     def forward(self, *received: Tensor, **inputs: Tensor) -> Any:
         """What the stage sends, as a tuple; of the last stage the model's output."""

@@ -16,6 +16,7 @@ from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
 from bapipe_executor.actions import actions_of
 from bapipe_executor.batch import Batch
+from bapipe_executor.connections import connect
 from bapipe_executor.gradients import reduce_gradients, scale_gradients, squared_norm
 from bapipe_executor.holdings import average_statistics, holdings_of, synchronise
 from bapipe_executor.layered_model import LayeredModel, module_key
@@ -25,7 +26,7 @@ from bapipe_executor.refusals import refuse
 from bapipe_executor.stage_interface import spec_of, stage_interfaces
 from bapipe_executor.stage_module import StageModule
 from bapipe_executor.torch_schedule import ScheduleRuntime, Seat
-from bapipe_executor.value_specs import value_specs
+from bapipe_executor.value_specs import outline, value_specs
 
 OptimizerFactory = Callable[[Iterable[tuple[str, nn.Parameter]]], Optimizer]
 """Parameters with their names, of which a torch optimizer takes either form -> the optimizer of this rank."""
@@ -75,14 +76,15 @@ class PipelineTrainer:
         self.device, self._autocast_type = torch.device(device), autocast
         self.placement = placement_of(plan)
         self.rank = _own_rank(len(self.placement.devices))
-        self._model = model
         self._stage_layers = [stage.layers for stage in plan.stages]
         mine = self.placement.stages_of(self.rank)
         local = [name for name in model.names if any(name in self._stage_layers[stage] for stage in mine)]
         self.module = LocalLayers(model, local).to(self.device)
         self._holdings = holdings_of(model, self._stage_layers, self.placement, self.num_microbatches, self.rank)
         synchronise(self._holdings)
+        self._outline = outline(model)  # so that the layers of other ranks can go
         self._actions = actions_of(plan)
+        connect(self.placement, self.rank, self.num_microbatches, self.device)
         self._runtimes: dict[Any, ScheduleRuntime] = {}
         trainable = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         self.optimizer = optimizer(trainable) if trainable else None
@@ -136,12 +138,14 @@ class PipelineTrainer:
         return self._runtimes[key]
 
     def _make_runtime(self, microbatch: Batch) -> ScheduleRuntime:
-        specs = value_specs(self._model, microbatch.inputs, self.device, self._autocast())
-        interfaces = stage_interfaces(self._model, self._stage_layers, specs)
+        specs = value_specs(self._outline, microbatch.inputs, self.device, self._autocast())
+        interfaces = stage_interfaces(self._outline, self._stage_layers, specs)
         seats = []
         for stage in self.placement.stages_of(self.rank):
             interface = interfaces[stage]
-            module = StageModule(self._model, interface, specs, self.plan.stages[stage].recomputed_layers)
+            module = StageModule(
+                self._outline, self.module.layers, interface, specs, self.plan.stages[stage].recomputed_layers
+            )
             receives, sends = (tuple(spec_of(t, specs) for t in ts) for ts in (interface.receives, interface.sends))
             seats.append(Seat(stage, module, receives, sends))
         return ScheduleRuntime(seats, self.placement, self._actions, self.num_microbatches, self.device, self._autocast)
@@ -155,7 +159,7 @@ class PipelineTrainer:
         size, count = self.plan.request.batch_size, self.num_microbatches
         faults = [
             Fault("dangling_reference", f"the batch has no input {name!r} of the model", f"/inputs/{name}")
-            for name in self._model.inputs
+            for name in self._outline.inputs
             if name not in batch.inputs
         ]
         for name, tensor in (*batch.inputs.items(), ("target", batch.target)):

@@ -40,10 +40,10 @@ def value_specs(
     device: torch.device,
     autocast: AbstractContextManager[None],
 ) -> Specs:
-    """What the layers of `model` make of a micro-batch like `inputs` on `device`."""
+    """What the layers of `model`, of which an outline will do, make of a micro-batch like `inputs` on `device`."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.random.fork_rng(devices=[]), mode, torch.enable_grad():
-        fake = _faked(model, device)
+        fake = outline(model, device)
         values: dict[str, Value] = {
             name: torch.empty(tensor.shape, dtype=tensor.dtype, device=device) for name, tensor in inputs.items()
         }
@@ -53,12 +53,12 @@ def value_specs(
     return {name: _spec(values[name]) for name in model.names}
 
 
-def _faked(model: LayeredModel, device: torch.device) -> LayeredModel:
-    """A copy of the model whose parameters and buffers are fakes on `device`; call it in a fake tensor mode."""
+def outline(model: LayeredModel, device: torch.device | str = "meta") -> LayeredModel:
+    """A copy of the model whose parameters and buffers are empty and on `device`, meta for none at all."""
     memo: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
-        fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
-        memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+        empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+        memo[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
     return copy.deepcopy(model, memo)
 
 

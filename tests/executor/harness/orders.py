@@ -39,7 +39,7 @@ def greedy(stage_ranks: Layout, num_microbatches: int, *, split: bool) -> Orders
     orders: dict[int, list[str]] = {rank: [] for ranks in stage_ranks for rank in ranks}
     total = num_microbatches * len(stage_ranks) * (3 if split else 2)
     while len(done) < total:
-        ready = {}
+        ready: dict[int, dict[str, str]] = {}
         for stage in reversed(range(last + 1)):
             for k in reversed(range(num_microbatches)):
                 rank = stage_ranks[stage][k % len(stage_ranks[stage])]

@@ -107,7 +107,8 @@ def profile_of(model: LayeredModel, microbatch_size: int) -> dict[str, Any]:
 def cut(model: LayeredModel, parts: Sequence[float]) -> list[tuple[str, ...]]:
     """The layers in as many stages as there are `parts`, which say how many each has beside the others."""
     names, total = model.names, sum(parts)
-    ends, seen = [], 0.0
+    ends: list[int] = []
+    seen = 0.0
     for number, part in enumerate(parts):
         seen += part
         least, most = number + 1, len(names) - (len(parts) - number - 1)

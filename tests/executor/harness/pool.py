@@ -91,7 +91,7 @@ def _work(pipe: Connection) -> None:
         try:
             dist.init_process_group(
                 "gloo",
-                store=dist.FileStore(store, ranks),
+                store=dist.FileStore(store, ranks),  # type: ignore[attr-defined]
                 rank=rank,
                 world_size=ranks,
                 timeout=timedelta(seconds=GROUP_LIMIT_S),
