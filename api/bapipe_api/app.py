@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
+from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
-from bapipe.planner import plan_isolated
 from bapipe_api import problems
-from bapipe_api.jobs import JobEngine, Solve
-from bapipe_api.routes import health, plans, simulations
+from bapipe_api.database import Database, sole_user
+from bapipe_api.dependencies import Service
+from bapipe_api.engines import make_engine, worker_name
+from bapipe_api.keys import Keys
+from bapipe_api.metrics import Metrics
+from bapipe_api.migrate import migrate
+from bapipe_api.routes import artifacts, events, health, inputs, plans, presets, simulations
 from bapipe_api.settings import Settings
 from bapipe_api.store import Store
+from bapipe_api.watching import Watcher
+from bapipe_api.work import Solve
 
 
 def create_app(settings: Settings | None = None, *, solve: Solve | None = None) -> FastAPI:
@@ -25,20 +30,17 @@ def create_app(settings: Settings | None = None, *, solve: Solve | None = None) 
     `solve` runs in a thread; None: the search, in a process of its own.
     """
     settings = settings or Settings()
-    search: Solve = solve or partial(plan_isolated, memory_limit_bytes=settings.max_search_memory_bytes)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with Store(settings.database_url, keep_plans=settings.keep_plans) as store:
-            engine = JobEngine(
-                store, search, max_concurrent=settings.max_concurrent_solves, max_queued=settings.max_queued_solves
-            )
-            engine.start()
-            app.state.store, app.state.engine = store, engine
+        with ExitStack() as stack:
+            service = await run_in_threadpool(_open, settings, solve, stack)
+            app.state.service = service
             try:
                 yield
             finally:
-                await run_in_threadpool(engine.close)
+                service.watcher.close()
+                await run_in_threadpool(service.engine.close)
 
     app = FastAPI(
         title="BaPipe",
@@ -53,6 +55,23 @@ def create_app(settings: Settings | None = None, *, solve: Solve | None = None) 
     app.state.settings = settings
     app.state.readers = CapacityLimiter(settings.max_concurrent_solves)
     problems.install(app)
-    for router in (plans.router, simulations.router, health.router):
-        app.include_router(router)
+    for part in (plans, events, artifacts, inputs, simulations, presets, health):
+        app.include_router(part.router)
     return app
+
+
+def _open(settings: Settings, solve: Solve | None, stack: ExitStack) -> Service:
+    """Everything that the service has, its store migrated and its engine started."""
+    database = stack.enter_context(Database(settings.url))
+    stack.enter_context(sole_user(database))
+    migrate(database)
+    store = Store(
+        database,
+        max_unfinished=settings.max_unfinished_jobs,
+        max_unfinished_per_owner=settings.max_unfinished_jobs_per_key,
+    )
+    metrics = Metrics()
+    metrics.watch_queue(store.counts)
+    engine = make_engine(settings, database, metrics, worker_name("api"), solve)
+    engine.start()
+    return Service(database, store, Keys(database), engine, Watcher(store), metrics)

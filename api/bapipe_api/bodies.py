@@ -26,6 +26,21 @@ async def json_body(request: Request, settings: SettingsDep) -> bytes:
     Raises:
         RefusedError: 415 for a body of another kind or with a content coding, 413 over the limit, 408 when too slow.
     """
+    body = await _body(request, settings)
+    _check_kind(request)
+    return body
+
+
+async def text_body(request: Request, settings: SettingsDep) -> bytes:
+    """The body, whatever it says that it is: its format is found by its content. Otherwise as `json_body`."""
+    return await _body(request, settings)
+
+
+JsonBody = Annotated[bytes, Depends(json_body)]
+TextBody = Annotated[bytes, Depends(text_body)]
+
+
+async def _body(request: Request, settings: Settings) -> bytes:
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             body = await _read(request, settings)
@@ -34,11 +49,8 @@ async def json_body(request: Request, settings: SettingsDep) -> bytes:
         raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "body_too_slow", detail, {"Connection": "close"}) from None
     except ClientDisconnect:
         raise RefusedError(HTTPStatus.BAD_REQUEST, "body_incomplete", "the body ended too early") from None
-    _check_kind(request)
+    _check_coding(request)
     return body
-
-
-JsonBody = Annotated[bytes, Depends(json_body)]
 
 
 async def _read(request: Request, settings: Settings) -> bytes:
@@ -62,12 +74,15 @@ async def _drain(chunks: AsyncIterator[bytes], most_bytes: int) -> None:
             return
 
 
-def _check_kind(request: Request) -> None:
+def _check_coding(request: Request) -> None:
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         detail = f"Content-Encoding {coding!r} is not accepted; send the body as it is"
         headers = {"Accept-Encoding": "identity"}
         raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_content_encoding", detail, headers)
+
+
+def _check_kind(request: Request) -> None:
     content_type = request.headers.get("content-type", "")
     kind, charset = content_type.partition(";")[0].strip().lower(), CHARSET.search(content_type)
     if kind != "application/json" or (charset and charset[1].lower() not in ("utf-8", "utf8")):

@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
-from bapipe_api.jobs import JobEngine
+from bapipe_api.database import Database
+from bapipe_api.engine import JobEngine
+from bapipe_api.keys import Keys
+from bapipe_api.metrics import Metrics
 from bapipe_api.settings import Settings
 from bapipe_api.store import Store
+from bapipe_api.watching import Watcher
 
 
-def _settings(request: Request) -> Settings:
+@dataclass(frozen=True)
+class Service:
+    """Everything that a running service has, from its start to its end."""
+
+    database: Database
+    store: Store
+    keys: Keys
+    engine: JobEngine
+    watcher: Watcher
+    metrics: Metrics
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+
+
+async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
 
 
-def _store(request: Request) -> Store:
-    store: Store = request.app.state.store
-    return store
+async def _store(service: ServiceDep) -> Store:
+    return service.store
 
 
-def _engine(request: Request) -> JobEngine:
-    engine: JobEngine = request.app.state.engine
-    return engine
+async def _keys(service: ServiceDep) -> Keys:
+    return service.keys
 
 
-def _readers(request: Request) -> CapacityLimiter:
+async def _readers(request: Request) -> CapacityLimiter:
     readers: CapacityLimiter = request.app.state.readers
     return readers
 
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
 StoreDep = Annotated[Store, Depends(_store)]
-EngineDep = Annotated[JobEngine, Depends(_engine)]
+KeysDep = Annotated[Keys, Depends(_keys)]
 ReadersDep = Annotated[CapacityLimiter, Depends(_readers)]
 """Bounds how many bodies are parsed at once: each may take many times its size in memory, and a core."""

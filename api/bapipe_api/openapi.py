@@ -8,16 +8,22 @@ from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
 from bapipe_api.problems import MEDIA_TYPE, Problem
 
 REASONS = {
+    401: "There is no valid key.",
+    403: "The key does not allow this.",
     404: "There is no such resource.",
     408: "The body arrived too slowly.",
     413: "The body is over the limit.",
-    415: "The body is not plain application/json.",
+    415: "The body is of a kind, or has a content coding, that is not taken here.",
     422: "The input is wrong: `errors` holds every fault, with its JSON pointer.",
+    409: "The plan is not in a state for this.",
+    429: "As many of your jobs are unfinished as may be; `Retry-After` says when to try again.",
     503: "The service cannot take this now; `Retry-After` says when to try again.",
 }
 
 RETRY_AFTER = {"description": "seconds after which to try again", "schema": {"type": "integer", "minimum": 0}}
 LOCATION = {"description": "where the plan is kept", "schema": {"type": "string"}}
+CACHE = {"description": "whether an earlier search's answer is this one", "schema": {"enum": ["hit", "miss"]}}
+ETAG = {"description": "a strong validator: the same bytes have the same one", "schema": {"type": "string"}}
 
 PLAN_REQUEST: dict[str, Any] = {
     "schema": {"$ref": "#/components/schemas/PlanRequest"},
@@ -29,34 +35,62 @@ PREFER = {
     "name": "Prefer",
     "in": "header",
     "required": False,
-    "description": "RFC 7240: `wait=N` waits at most N seconds for the plan, `respond-async` not at all.",
+    "description": "RFC 7240: `wait=N` waits at most N seconds for the plan; without it the answer comes at once.",
     "schema": {"type": "string"},
     "example": "wait=60",
 }
 
+IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same key with the same body is the same job, however often it is sent; with another, a 422.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+    "example": "8e03978e-40d5-43e8-bc93-6894a57f9324",
+}
+
+CACHE_CONTROL = {
+    "name": "Cache-Control",
+    "in": "header",
+    "required": False,
+    "description": "`no-cache`: search again, though the same request was answered before.",
+    "schema": {"type": "string"},
+}
+
 SUBMITTED: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The search has ended: its plan, or why there is none.", "headers": {"Location": LOCATION}},
+    200: {
+        "description": "The search has ended: its plan, or why there is none.",
+        "headers": {"Location": LOCATION, "Cache": CACHE, "ETag": ETAG},
+    },
     202: {
         "description": "The search goes on; read it at `Location`.",
-        "headers": {"Location": LOCATION, "Retry-After": RETRY_AFTER},
+        "headers": {"Location": LOCATION, "Cache": CACHE, "Retry-After": RETRY_AFTER},
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PlanResource"}}},
     },
 }
 
 
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already (`If-None-Match`)."}}
+
+ANY_FILE = ("application/json", "text/plain", "application/octet-stream")
+"""The kinds of a body whose format is found by its content."""
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The refusals of a route; whatever else goes wrong is a problem document too."""
     documented: dict[int | str, dict[str, Any]] = {status: _problem(REASONS[status]) for status in statuses}
-    if 503 in documented:
-        documented[503]["headers"] = {"Retry-After": RETRY_AFTER}
+    for status in {429, 503} & documented.keys():
+        documented[status]["headers"] = {"Retry-After": RETRY_AFTER}
     documented["default"] = _problem("Anything else that goes wrong.")
     return documented
 
 
-def with_body(content: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
-    """A JSON body that the route parses itself, so that its faults are the same as those of the Python API."""
+def with_body(
+    content: dict[str, Any], *parameters: dict[str, Any], kinds: tuple[str, ...] = ("application/json",)
+) -> dict[str, Any]:
+    """A body that the route parses itself, so that its faults are the same as those of the Python API."""
     return {
-        "requestBody": {"required": True, "content": {"application/json": content}},
+        "requestBody": {"required": True, "content": dict.fromkeys(kinds, content)},
         "parameters": list(parameters),
     }
 

@@ -10,17 +10,15 @@ from fastapi import Depends, Request
 from bapipe_api.dependencies import SettingsDep
 
 WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
-ASYNC = re.compile(r"(?:^|[,;\s])respond-async\b", re.IGNORECASE)
 
 
 def preferred_wait_s(preferences: str, most_s: float) -> float:
-    """Seconds to wait: what `preferences` (the header's value) asks for, at most `most_s`, which is the default."""
-    if wait := WAIT.search(preferences):
-        return min(float(wait[1]), most_s)
-    return 0.0 if ASYNC.search(preferences) else most_s
+    """Seconds to wait: what `preferences` (the header's value) asks for, at most `most_s`; not at all by default."""
+    wait = WAIT.search(preferences)
+    return min(float(wait[1]), most_s) if wait else 0.0
 
 
-def _wait_s(request: Request, settings: SettingsDep) -> float:
+async def _wait_s(request: Request, settings: SettingsDep) -> float:
     return preferred_wait_s(",".join(request.headers.getlist("prefer")), settings.max_wait_s)
 
 

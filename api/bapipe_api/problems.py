@@ -9,6 +9,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
@@ -40,6 +41,11 @@ class RefusedError(Exception):
         self.headers = dict(headers or {})
 
 
+def refuse(code: str, detail: str, pointer: str = "") -> InvalidInputError:
+    """The error for one fault of the input, to be raised."""
+    return InvalidInputError([Fault(code, detail, pointer)])
+
+
 def problem(status: HTTPStatus, faults: Iterable[Fault]) -> Problem:
     """The document for `faults`; its `detail` is the only fault's, or how many there are."""
     items = tuple(faults)
@@ -57,6 +63,7 @@ def install(app: FastAPI) -> None:
     """Makes `app` answer every error with a problem document."""
     app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(InvalidInputError, _invalid)
+    app.add_exception_handler(RequestValidationError, _wrong_parameter)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(SQLAlchemyError, _store_unavailable)
     app.add_exception_handler(Exception, _unexpected)
@@ -70,6 +77,13 @@ async def _refused(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, InvalidInputError)
     return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, error.faults)
+
+
+async def _wrong_parameter(request: Request, error: Exception) -> Response:
+    """A parameter of the address or of a header; its name stands in the pointer. Bodies are read elsewhere."""
+    assert isinstance(error, RequestValidationError)
+    faults = [Fault("wrong_parameter", line["msg"], f"/{line['loc'][1]}") for line in error.errors()]
+    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, faults)
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import logging
 import math
 import socket
 import sys
@@ -14,17 +12,20 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
+from bapipe_api.access import may_listen
 from bapipe_api.app import create_app
 from bapipe_api.connections import timed_protocol
-from bapipe_api.jobs import JobEngine, Solve
+from bapipe_api.database import Database, UnusableStoreError, sole_user
+from bapipe_api.dependencies import Service
+from bapipe_api.keys import Keys
+from bapipe_api.logs import configure_logging
+from bapipe_api.migrate import migrate
 from bapipe_api.settings import Settings
-from bapipe_api.store import Store, UnusableStoreError
+from bapipe_api.work import Solve
 
 WRONG_SETTING = 2
 START_FAILED = 6
 """The exit code of a service that could not start: its port or its store is taken; its log says which."""
-
-log = logging.getLogger(__name__)
 
 
 class CannotStartError(Exception):
@@ -39,36 +40,40 @@ class UnusableAddressError(CannotStartError):
     """Nothing can listen on `host` and `port`."""
 
 
+class NoKeysError(CannotStartError):
+    """Other machines could use the service without a key."""
+
+
 ADVICE: dict[type[CannotStartError], str] = {
     UnusableDatabaseError: "set BAPIPE_DATABASE_URL to another file",
     UnusableAddressError: "set BAPIPE_HOST or BAPIPE_PORT to another address",
+    NoKeysError: "make a key with `bapipe keys create`, or set BAPIPE_HOST to 127.0.0.1",
 }
 
 
 class _Server(uvicorn.Server):
-    """Ends searches as soon as it is told to stop, so that whoever waits for one is still answered."""
+    """Puts searches back into the queue as soon as it is told to stop, and answers whoever waits for one."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        engine: JobEngine | None = getattr(self._app.state, "engine", None)
-        if engine is not None:
-            engine.stop()
+        service: Service | None = getattr(self._app.state, "service", None)
+        if service is not None:
+            service.watcher.close()
+            service.engine.stop()
         super().handle_exit(sig, frame)
 
 
 def serve(settings: Settings, *, solve: Solve | None = None) -> None:
-    """Serves until interrupted (SIGINT, SIGTERM); searches that still run then are ended, and marked so.
+    """Serves until interrupted (SIGINT, SIGTERM); searches that still run then wait for the next start.
 
     Raises:
         CannotStartError: the store or the address cannot be used.
         SystemExit: it did not start for another reason, which its log says.
     """
-    _check_can_start(settings)
-    if not _loopback(settings.host):
-        log.warning("listening on %s without authentication: whoever reaches this port can use it", settings.host)
+    check_can_start(settings)
     app = create_app(settings, solve=solve)
     config = uvicorn.Config(
         app,
@@ -78,6 +83,7 @@ def serve(settings: Settings, *, solve: Solve | None = None) -> None:
         server_header=False,
         http=timed_protocol(settings.header_timeout_s),
         ws="none",
+        log_config=None,
     )
     server = _Server(config, app)
     with suppress(KeyboardInterrupt):
@@ -88,9 +94,10 @@ def serve(settings: Settings, *, solve: Solve | None = None) -> None:
 
 def main() -> int:
     """Serves by the environment; 2 when a setting is wrong, 6 when the service cannot start."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        serve(Settings())
+        settings = Settings()
+        configure_logging(settings.log_format)
+        serve(settings)
     except ValidationError as error:
         sys.stderr.write(f"{error}\n")
         return WRONG_SETTING
@@ -100,12 +107,20 @@ def main() -> int:
     return 0
 
 
-def _check_can_start(settings: Settings) -> None:
-    """Looks at what another program may hold, so that the answer is a line and not the log of a failed start."""
+def check_can_start(settings: Settings) -> None:
+    """Looks at what may be missing or taken, so that the answer is a line and not the log of a failed start.
+
+    Raises:
+        CannotStartError: the store, the address, or the keys for it are not there.
+    """
     try:
-        Store(settings.database_url, keep_plans=settings.keep_plans).close()
+        with Database(settings.url) as database, sole_user(database):
+            migrate(database)
+            guarded = may_listen(settings, Keys(database))
     except UnusableStoreError as error:
         raise UnusableDatabaseError(str(error)) from None
+    if not guarded:
+        raise NoKeysError(f"without keys nothing but this machine is served, and {settings.host} is not this machine")
     try:
         _bind(settings.host, settings.port)
     except OSError as error:
@@ -119,10 +134,3 @@ def _bind(host: str, port: int) -> None:
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

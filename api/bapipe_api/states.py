@@ -1,4 +1,4 @@
-"""The states of a plan on the service, and which of them a solved plan is in."""
+"""The states of a job on the service, and which of them a solved plan is in."""
 
 from __future__ import annotations
 
@@ -8,15 +8,24 @@ from bapipe.plan import Plan
 
 
 class State(StrEnum):
-    """Where a plan is: `queued`, `running`, then for good one of the others. Clients must expect more of them."""
+    """Where a job is: `queued`, `running`, `cancelling`, then for good one of the others. Clients must expect more."""
 
     QUEUED = "queued"
     RUNNING = "running"
+    CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     INFEASIBLE = "infeasible"
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     FAILED = "failed"
+
+
+UNFINISHED = (State.QUEUED, State.RUNNING, State.CANCELLING)
+HELD = (State.RUNNING, State.CANCELLING)
+"""The states of a job that a worker holds."""
+
+PROVEN = (State.SUCCEEDED, State.INFEASIBLE)
+"""The states whose answer would be the same again, however long the search took."""
 
 
 def state_of(plan: Plan, *, cancelled: bool) -> State:

@@ -1,202 +1,255 @@
-"""The store: every plan that was asked for, its state, and its answer, in SQLite through SQLAlchemy."""
+"""The store as the service's routes use it: jobs are submitted, read, listed and cancelled."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import base64
+import binascii
+import json
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self
+from typing import Literal
 
-from sqlalchemy import DateTime, Text, create_engine, delete, event, select, update
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy import func, select, tuple_
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
-from bapipe_api.states import State
+from bapipe_api.changes import change, end, event_of, job, record_of
+from bapipe_api.database import Database
+from bapipe_api.records import Event, Record, cancelled, event_json
+from bapipe_api.states import PROVEN, UNFINISHED, State
+from bapipe_api.tables import CheckRow, EventRow, IdempotencyRow, JobRow, ResultRow
 
-BUSY_TIMEOUT_MS = 10_000
-
-
-class UnusableStoreError(RuntimeError):
-    """There can be no store at this place: the message says why."""
+Origin = Literal["new", "cache", "replay"]
 
 
-class StoreInUseError(UnusableStoreError):
-    """Another process serves from this store."""
+class BusyError(Exception):
+    """As many jobs are unfinished as may be: in all, or (`own`) of the one who asks."""
+
+    def __init__(self, unfinished: int, *, own: bool) -> None:
+        whose = "of your jobs" if own else "jobs"
+        super().__init__(f"{unfinished} {whose} wait or run, which is as many as may; try again later")
+        self.own = own
 
 
-class Utc(TypeDecorator[datetime]):
-    """A moment in UTC; SQLite keeps no time zone."""
-
-    impl = DateTime
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
-
-    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        return None if value is None else value.replace(tzinfo=UTC)
+class KeyReusedError(Exception):
+    """An idempotency key came with another body before."""
 
 
-class Base(DeclarativeBase):
-    """The tables."""
-
-
-class PlanRow(Base):
-    """A plan: its request, and its answer as soon as there is one. JSON is kept as the text that was checked.
-
-    A request is dropped when the answer embeds it, and when nobody waits for one.
-    """
-
-    __tablename__ = "plans"
-
-    id: Mapped[str] = mapped_column(Text, primary_key=True)
-    state: Mapped[str] = mapped_column(Text, index=True)
-    created_at: Mapped[datetime] = mapped_column(Utc)
-    finished_at: Mapped[datetime | None] = mapped_column(Utc, index=True)
-    request: Mapped[str] = mapped_column(Text)
-    plan: Mapped[str | None] = mapped_column(Text)
-    error: Mapped[str | None] = mapped_column(Text)
-
-
-class CheckRow(Base):
-    """When the store was last found to take a write: one row."""
-
-    __tablename__ = "checks"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    checked_at: Mapped[datetime] = mapped_column(Utc)
+class PageTokenError(ValueError):
+    """A page token is none that this service gave."""
 
 
 @dataclass(frozen=True)
-class Record:
-    """A row, detached: `plan` and `error` are JSON texts."""
+class Submission:
+    """A job to be made for `owner`: `request` as canonical JSON, `cache_key` the hash that equal requests share.
 
-    id: str
-    state: State
-    created_at: datetime
-    finished_at: datetime | None = None
-    plan: str | None = None
-    error: str | None = None
+    `body_hash` is of the body as it came, for `idempotency_key`; `fresh`: an answer that is there already will not do.
+    """
+
+    owner: str
+    kind: str
+    request: str
+    cache_key: str | None = None
+    idempotency_key: str | None = None
+    body_hash: str = ""
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The job of a submission, and where it is from: `new`, answered from the `cache`, or a `replay` of its key."""
+
+    record: Record
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some of the jobs, newest first, without their results; `next_token` is None on the last page."""
+
+    records: tuple[Record, ...]
+    next_token: str | None
 
 
 class Store:
-    """Plans in a SQLite file, which is this process's alone while it is open. Methods block; all are thread-safe."""
+    """Jobs in a database. Methods block; all are thread-safe."""
 
-    def __init__(self, url: str, *, keep_plans: int) -> None:
-        """Opens the file, or makes it. The last `keep_plans` finished plans are kept, older ones deleted.
-
-        Raises:
-            StoreInUseError: another process has it open.
-            UnusableStoreError: there can be no file there, or it is something else.
-        """
-        self._keep_plans = keep_plans
-        self._engine = create_engine(url)
-        event.listen(self._engine, "connect", _configure)
-        path = Path(str(self._engine.url.database))
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path.with_name(path.name + ".lock"))
-        except OSError as error:
-            raise UnusableStoreError(f"{error.filename}: {error.strerror}") from None
-        try:
-            Base.metadata.create_all(self._engine)
-            self.check()
-        except SQLAlchemyError as error:
-            self.close()
-            raise UnusableStoreError(f"{path}: {getattr(error, 'orig', None) or error}") from None
-
-    def close(self) -> None:
-        self._engine.dispose()
-        os.close(self._lock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __init__(self, database: Database, *, max_unfinished: int, max_unfinished_per_owner: int) -> None:
+        self._database = database
+        self._most = max_unfinished
+        self._most_per_owner = max_unfinished_per_owner
 
     def check(self) -> None:
         """Does nothing when the store can be read and written, and raises SQLAlchemy's error when not."""
-        with self._session() as session:
-            session.execute(select(PlanRow.id).limit(1))
-            session.execute(select(PlanRow).limit(0))
+        with self._database.write() as session:
+            session.execute(select(JobRow).limit(0))
             session.merge(CheckRow(id=1, checked_at=datetime.now(UTC)))
 
-    def add(self, record: Record, request: str) -> None:
-        """A new plan, whose search waits for its turn."""
-        row = PlanRow(id=record.id, state=record.state, created_at=record.created_at, request=request)
-        with self._session() as session:
-            session.add(row)
+    def submit(self, new: Submission) -> Submitted:
+        """The job for `new`: one that is there already where that is right, or a new one that waits for its turn.
 
-    def start(self, plan_id: str) -> None:
-        """The plan's search begins."""
-        with self._session() as session:
-            session.get_one(PlanRow, plan_id).state = State.RUNNING
+        Raises:
+            BusyError: no more jobs are taken now.
+            KeyReusedError: the idempotency key was used for another body.
+        """
+        if new.idempotency_key is None and not new.fresh and (found := self._cached(new)):
+            return found
+        try:
+            return self._submit(new)
+        except IntegrityError:  # the same key came twice at the same moment: the other one was first
+            return self._submit(new)
 
-    def finish(self, record: Record) -> None:
-        """The plan's last state, and its answer or what went wrong. May be told twice."""
-        with self._session() as session:
-            row = session.get_one(PlanRow, record.id)
-            row.state, row.plan, row.error, row.finished_at = (
-                record.state,
-                record.plan,
-                record.error,
-                record.finished_at,
-            )
-            if record.plan is not None or record.state == State.CANCELLED:
-                row.request = ""
-            session.flush()
-            self._forget_oldest(session)
+    def get(self, job_id: str, owner: str | None, kind: str) -> Record | None:
+        """The job, unless it is another owner's; `owner` None sees them all."""
+        query = select(JobRow, ResultRow.document).outerjoin(ResultRow).where(JobRow.id == job_id, JobRow.kind == kind)
+        with self._database.read() as session:
+            row = session.execute(query if owner is None else query.where(JobRow.owner == owner)).one_or_none()
+            return None if row is None else record_of(*row)
 
-    def get(self, plan_id: str) -> Record | None:
-        with self._session() as session:
-            row = session.get(PlanRow, plan_id)
-            return None if row is None else _record(row)
+    def list_page(
+        self, owner: str | None, kind: str, *, size: int, token: str | None = None, states: Sequence[State] = ()
+    ) -> Page:
+        """The jobs after those of the page that gave `token`.
 
-    def fail_interrupted(self, error: str) -> int:
-        """Marks every plan that has no last state as failed, and says how many: for the start of the service."""
-        change = update(PlanRow).where(PlanRow.state.in_((State.QUEUED, State.RUNNING)))
-        with self._session() as session:
-            result = session.execute(change.values(state=State.FAILED, error=error, finished_at=datetime.now(UTC)))
-            self._forget_oldest(session)
-            return int(getattr(result, "rowcount", 0))
+        Raises:
+            PageTokenError: no page gave this token.
+        """
+        query = select(JobRow).where(JobRow.kind == kind)
+        if owner is not None:
+            query = query.where(JobRow.owner == owner)
+        if states:
+            query = query.where(JobRow.state.in_(states))
+        if token is not None:
+            query = query.where(tuple_(JobRow.created_at, JobRow.id) < tuple_(*_read_token(token)))
+        query = query.order_by(JobRow.created_at.desc(), JobRow.id.desc()).limit(size + 1)
+        with self._database.read() as session:
+            rows = session.scalars(query).all()
+            records = tuple(record_of(row) for row in rows[:size])
+        return Page(records, _write_token(records[-1]) if len(rows) > size else None)
 
-    def _forget_oldest(self, session: Session) -> None:
-        """SQLite uses the room again: the file does not grow beyond what the plans that are kept need."""
-        newest_first = select(PlanRow.id).where(PlanRow.finished_at.is_not(None)).order_by(PlanRow.finished_at.desc())
-        surplus = newest_first.offset(self._keep_plans)
-        session.execute(delete(PlanRow).where(PlanRow.id.in_(surplus)).execution_options(synchronize_session=False))
+    def cancel(self, job_id: str) -> State | None:
+        """Ends a job that waits, asks the holder of one that runs to end it. The state that it is then in."""
+        with self._database.write() as session:
+            waiting = end(session, job(job_id, State.QUEUED), cancelled())
+            if not waiting:
+                change(session, job(job_id, State.RUNNING), state=State.CANCELLING)
+            state = session.scalar(select(JobRow.state).where(JobRow.id == job_id))
+        return None if state is None else State(state)
 
-    @contextmanager
-    def _session(self) -> Iterator[Session]:
-        with Session(self._engine) as session, session.begin():
-            yield session
+    def last_events(self, job_ids: Iterable[str]) -> dict[str, int]:
+        """The number of each job's last event; jobs that are no longer there are left out."""
+        query = select(JobRow.id, JobRow.last_event).where(JobRow.id.in_(list(job_ids)))
+        with self._database.read() as session:
+            return {row.id: row.last_event for row in session.execute(query)}
+
+    def newest_event(self, job_id: str) -> Event | None:
+        """The last event of a job so far."""
+        query = select(EventRow, JobRow.state, JobRow.last_event).join(JobRow)
+        query = query.where(JobRow.id == job_id, EventRow.sequence == JobRow.last_event)
+        with self._database.read() as session:
+            row = session.execute(query).one_or_none()
+            return None if row is None else event_of(*row)
+
+    def counts(self) -> dict[State, int]:
+        """How many jobs there are in each unfinished state."""
+        query = select(JobRow.state, func.count()).where(JobRow.state.in_(UNFINISHED)).group_by(JobRow.state)
+        with self._database.read() as session:
+            found = {State(state): count for state, count in session.execute(query).tuples()}
+        return {state: found.get(state, 0) for state in UNFINISHED}
+
+    def _cached(self, new: Submission) -> Submitted | None:
+        """An answer for the same owner to the same request: it takes no write."""
+        if new.cache_key is None:
+            return None
+        with self._database.read() as session:
+            row = session.execute(_answered(new).where(JobRow.owner == new.owner).limit(1)).one_or_none()
+            return None if row is None else Submitted(record_of(*row), "cache")
+
+    def _submit(self, new: Submission) -> Submitted:
+        with self._database.write() as session:
+            submitted = _replayed(session, new) or _from_cache(session, new)
+            if submitted is None:
+                self._refuse_if_full(session, new.owner)
+                submitted = Submitted(record_of(_insert(session, new)), "new")
+            if new.idempotency_key is not None and submitted.origin != "replay":
+                made = submitted.record.id
+                session.add(
+                    IdempotencyRow(owner=new.owner, key=new.idempotency_key, body_hash=new.body_hash, job_id=made)
+                )
+            return submitted
+
+    def _refuse_if_full(self, session: Session, owner: str) -> None:
+        unfinished = select(func.count()).select_from(JobRow).where(JobRow.state.in_(UNFINISHED))
+        count = session.scalar(unfinished) or 0
+        if count >= self._most:
+            raise BusyError(count, own=False)
+        if count >= self._most_per_owner:
+            own = session.scalar(unfinished.where(JobRow.owner == owner)) or 0
+            if own >= self._most_per_owner:
+                raise BusyError(own, own=True)
 
 
-def _record(row: PlanRow) -> Record:
-    return Record(row.id, State(row.state), row.created_at, row.finished_at, row.plan, row.error)
+def _replayed(session: Session, new: Submission) -> Submitted | None:
+    if new.idempotency_key is None:
+        return None
+    prior = session.get(IdempotencyRow, (new.owner, new.idempotency_key))
+    if prior is None:
+        return None
+    if prior.body_hash != new.body_hash:
+        raise KeyReusedError
+    query = select(JobRow, ResultRow.document).outerjoin(ResultRow).where(JobRow.id == prior.job_id)
+    return Submitted(record_of(*session.execute(query).one()), "replay")
 
 
-def _configure(connection: Any, _: object) -> None:
-    """Readers do not wait for a writer, and what was committed survives a power cut."""
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", f"busy_timeout = {BUSY_TIMEOUT_MS}"):
-        connection.execute(f"PRAGMA {pragma}")
+def _from_cache(session: Session, new: Submission) -> Submitted | None:
+    """The same owner's job, or a new one that shares the answer of another's."""
+    if new.cache_key is None or new.fresh:
+        return None
+    own_first = _answered(new).order_by((JobRow.owner == new.owner).desc(), JobRow.finished_at.desc())
+    row = session.execute(own_first.limit(1)).one_or_none()
+    if row is None:
+        return None
+    found, document = row.tuple()
+    if found.owner == new.owner:
+        return Submitted(record_of(found, document), "cache")
+    now = datetime.now(UTC)
+    made = _insert(session, new, state=State(found.state), result_id=found.result_id, finished_at=now, request="")
+    return Submitted(record_of(made, document), "cache")
 
 
-def _lock(path: Path) -> int:
-    """Holds `path` locked until the process ends, however it ends.
+def _answered(new: Submission):  # type: ignore[no-untyped-def]
+    query = select(JobRow, ResultRow.document).join(ResultRow)
+    return query.where(JobRow.cache_key == new.cache_key, JobRow.kind == new.kind, JobRow.state.in_(PROVEN))
 
-    Two processes on one file would each take the other's running solves for interrupted ones.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+def _insert(session: Session, new: Submission, state: State = State.QUEUED, **values: object) -> JobRow:
+    row = JobRow(
+        **{"request": new.request, **values},
+        id=uuid.uuid4().hex,
+        kind=new.kind,
+        owner=new.owner,
+        state=state,
+        created_at=datetime.now(UTC),
+        cache_key=new.cache_key,
+        attempt=0,
+        last_event=1,
+    )
+    session.add(row)
+    session.flush()
+    session.add(EventRow(job_id=row.id, sequence=1, data=event_json(state, 0, None)))
+    return row
+
+
+def _write_token(record: Record) -> str:
+    place = json.dumps([record.created_at.isoformat(), record.id])
+    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[datetime, str]:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise StoreInUseError(f"another process serves from this store (it holds {path})") from None
-    return descriptor
+        moment, job_id = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return datetime.fromisoformat(moment), str(job_id)
+    except (ValueError, TypeError, binascii.Error):
+        raise PageTokenError("this is no page token of this service") from None

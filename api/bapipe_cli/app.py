@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from bapipe_cli.commands.compare import compare
+from bapipe_cli.commands.keys import keys
+from bapipe_cli.commands.migrate import migrate
 from bapipe_cli.commands.plan import plan
 from bapipe_cli.commands.presets import presets
 from bapipe_cli.commands.probe import probe
@@ -17,6 +19,7 @@ from bapipe_cli.commands.schedules import schedules
 from bapipe_cli.commands.schema import schema
 from bapipe_cli.commands.serve import serve
 from bapipe_cli.commands.simulate import simulate
+from bapipe_cli.commands.worker import worker
 
 EPILOG = (
     "Exit codes: 0 done, 2 wrong usage, 3 invalid input, 4 infeasible, 5 time limit reached with a plan that is not "
@@ -43,10 +46,13 @@ COMMANDS: dict[Callable[..., None], str] = {
     probe: "Measure the links between workers; write a cluster.",
     run: "Train a torch network as a plan says.",
     serve: "Serve plans over HTTP.",
+    worker: "Search the plans that are asked of a service on PostgreSQL.",
+    migrate: "Bring the service's store to this release.",
     schema: "Print or write the JSON Schemas of the files.",
 }
 for command, summary in COMMANDS.items():
     app.command(short_help=summary, epilog=EPILOG)(command)
+app.add_typer(keys, short_help="Make, list and revoke the keys of the service.")
 
 
 def show_version(wanted: bool) -> None:

@@ -23,10 +23,8 @@ LIBRARIES = {
     "pulp": "solver",
     "highspy": "solver",
     "torch": "executor",
-    "fastapi": "api",
-    "uvicorn": "api",
-    "sqlalchemy": "api",
-    "pydantic_settings": "api",
+    **dict.fromkeys(("alembic", "fastapi", "prometheus_client", "pydantic_settings", "sqlalchemy", "uvicorn"), "api"),
+    **dict.fromkeys(("procrastinate", "psycopg", "psycopg_pool"), "postgres"),
 }
 """What a command may find missing in a bare installation, and the extra that brings it."""
 

@@ -11,7 +11,7 @@ from bapipe.cuts import MAX_CUTS
 from bapipe.errors import TimeLimitError
 from bapipe.formulations.base import TOLERANCE
 from bapipe.formulations.protocol import Formulation
-from bapipe.isolation import search_in_child
+from bapipe.isolation import OnCutShort, search_in_child
 from bapipe.plan import Plan, Proof, Status
 from bapipe.problem import PlanRequest
 from bapipe.search import OnProgress, Outcome, Progress, Search, relative_gap
@@ -61,9 +61,10 @@ def plan_isolated(
     formulation: Formulation | None = None,
     memory_limit_bytes: int | None = None,
     solver_log: bool = False,
+    on_cut_short: OnCutShort = lambda cut: None,
 ) -> Plan:
     """`plan` in a child process, which is killed when its time is up, when it holds more than `memory_limit_bytes` in
-    memory, or when `should_stop()` turns true; the best plan that it has reported is kept.
+    memory, or when `should_stop()` turns true; the best plan that it has reported is kept, and `on_cut_short` told why.
 
     Raises:
         InvalidInputError: what is not searched yet.
@@ -73,7 +74,14 @@ def plan_isolated(
     started = time.monotonic()
     validate(request)
     outcome = search_in_child(
-        request, started, on_progress, should_stop, formulation, memory_limit_bytes, solver_log=solver_log
+        request,
+        started,
+        on_progress,
+        should_stop,
+        formulation,
+        memory_limit_bytes,
+        on_cut_short,
+        solver_log=solver_log,
     )
     return _answer(request, outcome, started)
 

@@ -1,16 +1,10 @@
-"""The service as users run it: a process of its own, on loopback, with a SQLite file."""
+"""The service as users run it: processes of their own on loopback, on SQLite or on PostgreSQL."""
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,85 +12,71 @@ import httpx
 import pytest
 
 from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
-
-START_LIMIT_S = 60.0
-REAL = [sys.executable, "-m", "bapipe_api"]
-SCRIPTED = [sys.executable, str(Path(__file__).parent / "scripted_service.py")]
-JUDGES = Path(__file__).parents[1] / "solver"
-ADDRESS = re.compile(r"running on (http://\S+)")
-
-
-@dataclass
-class Service:
-    """A running service."""
-
-    process: subprocess.Popen[bytes]
-    url: str
-    log: Path
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Sends a signal, and returns how the process ended."""
-        self.process.send_signal(number)
-        return self.process.wait(30)
-
+from serving import postgres as private_postgres
+from serving.deployments import Deployment, distributed, embedded
+from serving.processes import Service, end, start
 
 StartService = Callable[..., Service]
-
-
-def start(command: list[str], folder: Path, **settings: Any) -> Service:
-    """Starts `command` with these settings and a database in `folder`, and returns once it is ready."""
-    folder.mkdir(exist_ok=True, parents=True)
-    log = folder / f"service-{len(list(folder.glob('*.log')))}.log"
-    given = {"port": 0, "database_url": f"sqlite:///{folder}/plans.sqlite3", **settings}
-    environment = {f"BAPIPE_{name.upper()}": str(value) for name, value in given.items()}
-    environment = os.environ | {"PYTHONPATH": str(JUDGES)} | environment
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, cwd=folder)
-    deadline = time.monotonic() + START_LIMIT_S
-    while (address := ADDRESS.search(log.read_text())) is None:
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"the service did not start:\n{log.read_text()}")
-        time.sleep(0.02)
-    return Service(process, address[1], log)
+WITHOUT_POSTGRES = "PostgreSQL is not installed (apt-get install postgresql)"
+ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))
 
 
 @pytest.fixture
 def start_service(tmp_path: Path) -> Iterator[StartService]:
-    """Starts services on one database in `tmp_path`; `scripted=True`: with scripted_service.py's solves."""
+    """Starts services on one SQLite file in `tmp_path`; `scripted=True`: with scripted searches."""
     running: list[Service] = []
 
-    def begin(*, scripted: bool = False, **settings: Any) -> Service:
-        running.append(start(SCRIPTED if scripted else REAL, tmp_path, **settings))
+    def begin(**settings: Any) -> Service:
+        running.append(start(tmp_path, **settings))
         return running[-1]
 
     yield begin
     for service in running:
-        if service.process.poll() is None:
-            service.process.kill()
-            service.process.wait()
+        end(service)
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One service for all tests that only ask it."""
-    service = start(REAL, tmp_path_factory.mktemp("service"), max_body_bytes=1_000_000)
+    service = start(tmp_path_factory.mktemp("service"), max_body_bytes=1_000_000)
     yield service
-    assert service.stop() == -signal.SIGTERM, service.log.read_text()
+    assert service.stop() in (0, -signal.SIGTERM), service.log.read_text()
 
 
 @pytest.fixture(scope="session")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service with scripted_service.py's solves."""
-    service = start(SCRIPTED, tmp_path_factory.mktemp("scripted"), max_concurrent_solves=4)
+    """One service with scripted searches."""
+    service = start(tmp_path_factory.mktemp("scripted"), scripted=True, max_concurrent_solves=4)
     yield service
-    service.stop()
+    end(service)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[private_postgres.Cluster]:
+    """A PostgreSQL of the tests' own."""
+    if private_postgres.programs() is None:
+        pytest.skip(WITHOUT_POSTGRES)
+    with private_postgres.cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session", params=["embedded", ON_POSTGRES])
+def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One process on SQLite, or two APIs and three workers on PostgreSQL; with scripted searches."""
+    folder = tmp_path_factory.mktemp("deployment")
+    if request.param == "embedded":
+        with embedded(folder, scripted=True, max_concurrent_solves=4) as running:
+            yield running
+    else:
+        database = request.getfixturevalue("postgres").database()
+        with distributed(folder, database, scripted=True, max_concurrent_solves=2) as running:
+            yield running
 
 
 @pytest.fixture
 def http(service: Service) -> Iterator[httpx.Client]:
-    """Plain HTTP to `service`."""
-    with httpx.Client(base_url=service.url, timeout=60) as client:
+    """Plain HTTP to `service`; plans are waited for."""
+    with httpx.Client(base_url=service.url, timeout=60, headers={"Prefer": "wait=60"}) as client:
         yield client
 
 

@@ -83,7 +83,9 @@ def test_what_the_service_refuses_is_the_error_that_python_raises(client: Client
 
 
 def test_a_plan_is_read_again(service: Any, client: Client, request_json: dict[str, Any]) -> None:
-    document = httpx.post(service.url + "/v1/plans", json=request_json, timeout=60).json()
+    document = httpx.post(
+        service.url + "/v1/plans", json=request_json, headers={"Prefer": "wait=60"}, timeout=90
+    ).json()
     resource = client.get_plan(document["id"])
     assert resource.finished
     assert (resource.id, resource.state) == (document["id"], "succeeded")
@@ -171,7 +173,7 @@ def occupy(url: str, request: PlanRequest) -> None:
 
 
 def test_a_busy_service(start_service: Any, request_: PlanRequest) -> None:
-    url = start_service(scripted=True, max_concurrent_solves=1, max_queued_solves=0).url
+    url = start_service(scripted=True, max_concurrent_solves=1, max_unfinished_jobs=1).url
     occupy(url, request_)
     with Client(url, retries=0) as client, pytest.raises(ServiceBusyError) as caught:
         client.plan(renamed(request_, "nothing fits"))
@@ -179,7 +181,7 @@ def test_a_busy_service(start_service: Any, request_: PlanRequest) -> None:
 
 
 def test_a_busy_service_is_asked_again_when_it_said(start_service: Any, request_: PlanRequest) -> None:
-    url = start_service(scripted=True, max_concurrent_solves=1, max_queued_solves=0).url
+    url = start_service(scripted=True, max_concurrent_solves=1, max_unfinished_jobs=1).url
     occupy(url, request_)
     with Client(url) as client:
         assert client.plan(renamed(request_, "nothing fits")).status == "infeasible"

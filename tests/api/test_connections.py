@@ -30,7 +30,7 @@ def hasty(start_service: Any) -> str:
     return url
 
 
-@pytest.mark.parametrize("begun", [b"", b"G", b"GET /livez HTTP/1.1\r\nHost: here\r\nX-Slow: "])
+@pytest.mark.parametrize("begun", [b"", b"G", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
 def test_headers_that_do_not_arrive(hasty: str, begun: bytes) -> None:
     with connected(hasty) as connection:
         connection.sendall(begun)
@@ -40,8 +40,8 @@ def test_headers_that_do_not_arrive(hasty: str, begun: bytes) -> None:
 @pytest.mark.parametrize(
     "begun",
     [
-        b"GET /livez HTTP/1.1\r\nHost: here\r\n\r\nGET /livez",
-        b"GET /livez HTTP/1.1\r\nHost: here\r\nContent-Length: 9999\r\n\r\nno more",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\nno more",
     ],
 )
 def test_bytes_that_trickle_after_an_answer(hasty: str, begun: bytes) -> None:
@@ -55,7 +55,8 @@ def test_bytes_that_trickle_after_an_answer(hasty: str, begun: bytes) -> None:
 def test_a_slow_search_is_not_a_slow_request(hasty: str, request_json: dict[str, Any]) -> None:
     profile = {**request_json["profile"], "name": "spin"}
     body = json.dumps({**request_json, "profile": profile, "time_limit_s": 2.0}).encode()
-    head = f"POST /v1/plans HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    fields = ("Host: localhost", "Content-Type: application/json", "Prefer: wait=60", f"Content-Length: {len(body)}")
+    head = "\r\n".join(("POST /v1/plans HTTP/1.1", *fields))
     with connected(hasty) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body[:100])
         time.sleep(1)

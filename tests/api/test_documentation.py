@@ -24,7 +24,7 @@ def test_every_route_is_listed(tmp_path: Path) -> None:
     app = create_app(Settings(database_url=f"sqlite:///{tmp_path}/plans.sqlite3"))
     for path, methods in app.openapi()["paths"].items():
         for method in methods:
-            assert f"`{method.upper()} {path}`" in PAGE
+            assert f"`{method.upper()} {path}`" in PAGE, path
 
 
 def test_every_state_is_listed() -> None:

@@ -43,10 +43,20 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
 def test_every_route_is_documented(document: dict[str, Any]) -> None:
     assert {name for name, _ in operations(document)} == {
         "POST /v1/plans",
+        "GET /v1/plans",
         "GET /v1/plans/{plan_id}",
+        "DELETE /v1/plans/{plan_id}",
+        "GET /v1/plans/{plan_id}/events",
+        "GET /v1/plans/{plan_id}/trace",
+        "GET /v1/plans/{plan_id}/exports/{format}",
+        "POST /v1/plans:validate",
+        "POST /v1/profiles:import",
         "POST /v1/simulations",
+        "GET /v1/presets/devices",
+        "GET /v1/presets/clusters",
         "GET /livez",
         "GET /readyz",
+        "GET /metrics",
     }
     assert all(operation["summary"] for _, operation in operations(document))
 

@@ -39,7 +39,9 @@ def test_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:
         ("database_url", "plans.sqlite3"),
         ("database_url", "sqlite://"),
         ("database_url", "sqlite:///:memory:"),
-        ("database_url", "postgresql://localhost/bapipe"),
+        ("database_url", "mysql://localhost/bapipe"),
+        ("lease_s", "0"),
+        ("log_format", "xml"),
     ],
 )
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -57,7 +59,7 @@ def started(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
 
 def other_tables(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE plans (id TEXT)")
+        connection.execute("CREATE TABLE jobs (id TEXT)")
 
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {

@@ -20,7 +20,9 @@ def plan_json(service: Any) -> dict[str, Any]:
     from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
 
     value = PLAN_REQUEST_EXAMPLES["two-devices"]["value"]
-    document: dict[str, Any] = httpx.post(service.url + "/v1/plans", json=value, timeout=60).json()["plan"]
+    document: dict[str, Any] = httpx.post(
+        service.url + "/v1/plans", json=value, headers={"Prefer": "wait=60"}, timeout=90
+    ).json()["plan"]
     return document
 
 

@@ -38,7 +38,17 @@ def test_a_store_that_is_none(bapipe: Any, tmp_path: Path) -> None:
     assert "--database" in result.stderr
 
 
+def test_a_host_that_others_reach_needs_keys(bapipe: Any) -> None:
+    result = bapipe("serve", "--port", "0", "--host", "0.0.0.0")
+
+    assert result.returncode == 6
+    assert len(result.stderr.splitlines()) == 1
+    assert "bapipe keys create" in result.stderr
+
+
 def test_a_host_that_is_not_there(bapipe: Any) -> None:
+    assert bapipe("keys", "create", "--name", "me").returncode == 0
+
     result = bapipe("serve", "--port", "0", "--host", "192.0.2.1")
 
     assert result.returncode == 6

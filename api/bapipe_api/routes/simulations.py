@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from anyio import to_thread
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 
 from bapipe.check import check
 from bapipe.simulator import simulate
+from bapipe_api.access import needs
 from bapipe_api.bodies import JsonBody
 from bapipe_api.dependencies import ReadersDep, SettingsDep
 from bapipe_api.limits import read_plan
@@ -14,14 +15,14 @@ from bapipe_api.openapi import PLAN, problems, with_body
 from bapipe_api.resources import SimulationResult, Timeline
 from bapipe_api.settings import Settings
 
-router = APIRouter(prefix="/v1/simulations", tags=["simulations"])
+router = APIRouter(prefix="/v1/simulations", tags=["simulations"], dependencies=[Depends(needs("write"))])
 
 
 @router.post(
     "",
     summary="Simulate a plan",
     response_model=SimulationResult,
-    responses=problems(408, 413, 415, 422),
+    responses=problems(401, 403, 408, 413, 415, 422),
     openapi_extra=with_body(PLAN),
 )
 async def create_simulation(body: JsonBody, settings: SettingsDep, readers: ReadersDep) -> Response:

@@ -1,0 +1,83 @@
+"""The changes of a job's row that the service and its workers share, each inside a transaction of the caller's."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Update, delete, exists, select, update
+from sqlalchemy.orm import Session
+
+from bapipe_api.records import Ending, Event, Progress, Record, event_json
+from bapipe_api.states import UNFINISHED, State
+from bapipe_api.tables import EventRow, JobRow, ResultRow
+
+
+def change(session: Session, statement: Update, progress: Progress | None = None, **values: Any) -> bool:
+    """Changes the one job that `statement` picks and notes that as its next event; False when it picks none."""
+    statement = statement.values(last_event=JobRow.last_event + 1, **values)
+    row = session.execute(
+        statement.returning(JobRow.id, JobRow.state, JobRow.attempt, JobRow.last_event).execution_options(
+            synchronize_session=False
+        )
+    ).one_or_none()
+    if row is None:
+        return False
+    data = event_json(State(row.state), row.attempt, progress)
+    session.add(EventRow(job_id=row.id, sequence=row.last_event, data=data))
+    return True
+
+
+def end(session: Session, statement: Update, ending: Ending) -> bool:
+    """Ends the one job that `statement` picks. False when it picks none: nothing is then changed."""
+    values: dict[str, Any] = {"state": ending.state, "finished_at": datetime.now(UTC), "error": ending.error}
+    values |= {"worker": None, "lease_token": None, "lease_until": None}
+    if ending.result is not None:
+        result = ResultRow(id=uuid.uuid4().hex, document=ending.result)
+        session.add(result)
+        session.flush()
+        values["result_id"] = result.id
+    if ending.result is not None or ending.state == State.CANCELLED:
+        values["request"] = ""
+    changed = change(session, statement, ending.progress, **values)
+    if not changed and ending.result is not None:
+        session.delete(result)
+    return changed
+
+
+def forget_oldest(session: Session, keep: int) -> None:
+    """Deletes all but the last `keep` jobs that have ended, and the results that no job refers to any more."""
+    newest_first = select(JobRow.id, JobRow.result_id).where(JobRow.finished_at.is_not(None))
+    surplus = session.execute(newest_first.order_by(JobRow.finished_at.desc()).offset(keep)).all()
+    if not surplus:
+        return
+    ids = [row.id for row in surplus]
+    results = {row.result_id for row in surplus} - {None}
+    session.execute(delete(JobRow).where(JobRow.id.in_(ids)).execution_options(synchronize_session=False))
+    unused = delete(ResultRow).where(ResultRow.id.in_(results), ~exists().where(JobRow.result_id == ResultRow.id))
+    session.execute(unused.execution_options(synchronize_session=False))
+
+
+def job(job_id: str, *states: State) -> Update:
+    """Picks a job while it is in one of these states."""
+    return update(JobRow).where(JobRow.id == job_id, JobRow.state.in_(states))
+
+
+def record_of(row: JobRow, result: str | None = None) -> Record:
+    return Record(
+        row.id,
+        row.kind,
+        State(row.state),
+        row.created_at,
+        row.started_at,
+        row.finished_at,
+        row.attempt,
+        result,
+        row.error,
+        row.last_event,
+    )
+
+
+def event_of(row: EventRow, state: str, last: int) -> Event:
+    return Event(row.sequence, row.data, final=State(state) not in UNFINISHED and row.sequence == last)

@@ -1,0 +1,66 @@
+"""Which engine the settings ask for, put together."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from functools import partial
+
+from bapipe.planner import plan_isolated
+from bapipe_api.database import Database
+from bapipe_api.embedded import EmbeddedEngine
+from bapipe_api.engine import JobEngine
+from bapipe_api.leases import Leases
+from bapipe_api.metrics import Metrics
+from bapipe_api.runner import Runner
+from bapipe_api.settings import Settings
+from bapipe_api.work import PlanWork, Solve, Work
+
+RENEWALS = 5
+"""How often a worker says that it lives, within the time after which it counts as dead."""
+
+
+def make_engine(
+    settings: Settings, database: Database, metrics: Metrics, worker: str, solve: Solve | None = None
+) -> JobEngine:
+    """The engine of the service, not started."""
+    if settings.distributed:
+        return _distributed(settings, database, metrics, worker)
+    leases = Leases(database, worker, lease_s=None, max_attempts=settings.max_attempts, keep_jobs=settings.keep_plans)
+    runner = Runner(leases, kinds_of_work(settings, solve), metrics)
+    return EmbeddedEngine(leases, runner, slots=settings.max_concurrent_solves)
+
+
+def distributed_leases(settings: Settings, database: Database, worker: str) -> Leases:
+    """Leases that run out."""
+    return Leases(
+        database, worker, lease_s=settings.lease_s, max_attempts=settings.max_attempts, keep_jobs=settings.keep_plans
+    )
+
+
+def renewal_s(settings: Settings) -> float:
+    """How often leases are renewed, and looked for that were not."""
+    return settings.lease_s / RENEWALS
+
+
+def _distributed(settings: Settings, database: Database, metrics: Metrics, worker: str) -> JobEngine:
+    from bapipe_api.distributed import DistributedEngine
+    from bapipe_api.queue import Queue
+    from bapipe_api.sweeper import Sweeper
+
+    leases = distributed_leases(settings, database, worker)
+    queue = Queue(database)
+    sweeper = Sweeper(leases, queue, metrics, every_s=renewal_s(settings), lease_s=settings.lease_s)
+    return DistributedEngine(leases, queue, sweeper, lease_s=settings.lease_s)
+
+
+def kinds_of_work(settings: Settings, solve: Solve | None) -> dict[str, Work]:
+    """How each kind of job is done; `solve` None: by the search, in a process of its own."""
+    search: Solve = solve or partial(plan_isolated, memory_limit_bytes=settings.max_search_memory_bytes)
+    return {"plan": PlanWork(search)}
+
+
+def worker_name(role: str) -> str:
+    """Another one for every process, on whatever machine."""
+    return f"{role}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

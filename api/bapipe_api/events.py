@@ -1,0 +1,51 @@
+"""The events of a job as a stream of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from fastapi.concurrency import run_in_threadpool
+
+from bapipe_api.records import Event
+from bapipe_api.store import Store
+from bapipe_api.watching import Watcher
+
+EVERY_S = 1.0
+"""The least time between two events; the last one is not kept waiting."""
+
+SILENCE_S = 15.0
+"""After so long a comment is sent, so that nobody on the way takes the connection for dead."""
+
+RETRY_MS = 2000
+
+
+async def event_stream(store: Store, watcher: Watcher, job_id: str, after: int) -> AsyncIterator[str]:
+    """The newest event whenever there is one after `after`, until the job's last event, or the service stops."""
+    yield f"retry: {RETRY_MS}\n\n"
+    sent_s = float("-inf")
+    while not watcher.closed:
+        event = await run_in_threadpool(store.newest_event, job_id)
+        if event is None:
+            return
+        wait_s = EVERY_S - (time.monotonic() - sent_s)
+        if event.sequence > after and (event.final or wait_s <= 0):
+            yield _frame(event)
+            after, sent_s = event.sequence, time.monotonic()
+        if event.final:
+            return
+        if event.sequence > after:
+            await _pause(watcher, job_id, event.sequence, wait_s)
+        elif not await watcher.beyond(job_id, after, SILENCE_S):
+            yield ": nothing new\n\n"
+
+
+async def _pause(watcher: Watcher, job_id: str, seen: int, wait_s: float) -> None:
+    """Until the next event may be sent. A newer one, which may be the last, is looked at sooner."""
+    if await watcher.beyond(job_id, seen, max(wait_s, 0.0)):
+        await asyncio.sleep(0)
+
+
+def _frame(event: Event) -> str:
+    return f"id: {event.sequence}\nevent: {'end' if event.final else 'progress'}\ndata: {event.data}\n\n"

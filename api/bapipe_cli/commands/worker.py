@@ -1,0 +1,36 @@
+"""`bapipe worker`: a process that does the service's searches, beside others on any machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bapipe_cli.guard import ServerError, user_faults
+from bapipe_cli.service_settings import service_settings
+
+SlotsOption = Annotated[
+    int | None, typer.Option("--concurrency", min=1, help="Searches at a time [default: the number of cores]")
+]
+
+
+def worker(concurrency: SlotsOption = None) -> None:
+    """Search the plans that are asked of a service on the PostgreSQL database in BAPIPE_DATABASE_URL.
+
+    Told to stop (SIGTERM, Ctrl-C), it puts its searches back into the queue, where other workers find them.
+    """
+    with user_faults():
+        from bapipe_api.logs import configure_logging
+
+        settings = service_settings(database=None, max_concurrent_solves=concurrency)
+        if not settings.distributed:
+            detail = "a worker needs the service's PostgreSQL database; on SQLite the service does the searches itself"
+            raise typer.BadParameter(detail, param_hint="BAPIPE_DATABASE_URL")
+        from bapipe_api.database import UnusableStoreError
+        from bapipe_api.worker import run_worker
+
+        configure_logging(settings.log_format)
+        try:
+            run_worker(settings)
+        except UnusableStoreError as error:
+            raise ServerError(f"{error}; set BAPIPE_DATABASE_URL to the service's database") from None
