@@ -14,7 +14,7 @@ from bapipe.assembly import Assembler, Draft
 from bapipe.cuts import cut_space
 from bapipe.errors import SolverDisagreementError
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, Stop
-from bapipe.formulations.bottleneck import DynamicProgram
+from bapipe.formulations.bottleneck import DynamicProgram, offer_best
 from bapipe.formulations.choice import second_opinion, works_on_cuts
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Formulation, Partition
@@ -68,7 +68,10 @@ class Witness:
 
 @dataclass
 class Hearing:
-    """What a formulation is told, and what becomes of what it says. `found_by`: whose the best plan is."""
+    """What a formulation is told, and what becomes of what it says.
+
+    `found_by`: whose the best plan is; `bound_by`: whose the highest bound.
+    """
 
     problem: BottleneckProblem
     assembler: Assembler
@@ -77,6 +80,9 @@ class Hearing:
     deadline_s: float
     heard: Formulation
     found_by: str = "the search before it"
+    bound_s: float = 0.0
+    bound_by: str = ""
+    bound_tolerance: float = 0.0
 
     def hear(self, formulation: Formulation, problem: BottleneckProblem) -> bool:
         """Has a formulation solve a problem. True: it has proven that nothing is better, or that nothing fits.
@@ -127,6 +133,7 @@ class Hearing:
             if draft.fits:
                 self.found_by = self.heard.name if actual_s < self.best_s else self.found_by
                 self.keeper.take(draft)
+                self._agree()
                 return True
         return False
 
@@ -136,10 +143,15 @@ class Hearing:
         Raises:
             SolverDisagreementError: a plan that is known is below it.
         """
-        if bound_s > self.best_s * (1 + max(TOLERANCE, self.heard.tolerance)):
-            claim = f"{self.heard.name} says that nothing is below {bound_s!r} s"
-            raise SolverDisagreementError(f"{claim}; {self.found_by} has a plan of {self.best_s!r} s")
+        if bound_s > self.bound_s:
+            self.bound_s, self.bound_by, self.bound_tolerance = bound_s, self.heard.name, self.heard.tolerance
+            self._agree()
         self.keeper.note_bound(min(bound_s, self.best_s))
+
+    def _agree(self) -> None:
+        if self.bound_s > self.best_s * (1 + max(TOLERANCE, self.bound_tolerance)):
+            claim = f"{self.bound_by} says that nothing is below {self.bound_s!r} s"
+            raise SolverDisagreementError(f"{claim}; {self.found_by} has a plan of {self.best_s!r} s")
 
 
 def search_bottleneck(
@@ -158,7 +170,8 @@ def search_bottleneck(
     """
     hearing = Hearing(problem, assembler, keeper, stop, deadline_s, formulation)
     if not isinstance(formulation, DynamicProgram) and works_on_cuts(problem.request):
-        hearing.hear(DynamicProgram(), problem.along(cut_space(problem.request.profile, "topological-order")))
+        hearing.heard = DynamicProgram()
+        offer_best(problem.along(cut_space(problem.request.profile, "topological-order")), hearing)
     proven = hearing.hear(formulation, problem)
     other = second_opinion(problem, formulation)
     if proven and other is not None:

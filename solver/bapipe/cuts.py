@@ -9,6 +9,7 @@ more (`LatticeCuts`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -138,8 +139,15 @@ def cut_space(profile: ModelProfile, kind: Cuts, limit: int = MAX_CUTS) -> CutSp
     graph = graph_of(profile)
     sets = closed_sets(graph, limit) if kind == "any" else None
     if sets is not None and len(sets) > len(graph.layers) + 1:
-        return _lattice(profile, graph, sets)
+        return _lattice(profile, graph, sets, complete=True)
     return _prefixes(profile, graph, complete=sets is not None or kind == "topological-order")
+
+
+def closed_set_pool(profile: ModelProfile, graph: Graph, sets: Iterable[int]) -> LatticeCuts:
+    """Some closed sets, as bit masks of positions, and the prefixes of the topological order."""
+    prefixes = ((1 << size) - 1 for size in range(len(graph.layers) + 1))
+    pool = sorted({*sets, *prefixes}, key=lambda mask: (mask.bit_count(), mask))
+    return _lattice(profile, graph, pool, complete=False)
 
 
 def closed_sets(graph: Graph, limit: int) -> list[int] | None:
@@ -171,18 +179,18 @@ def _prefixes(profile: ModelProfile, graph: Graph, complete: bool) -> PrefixCuts
     return PrefixCuts(graph, complete, sizes[allowed], crossing[allowed])
 
 
-def _lattice(profile: ModelProfile, graph: Graph, sets: list[int]) -> LatticeCuts:
+def _lattice(profile: ModelProfile, graph: Graph, sets: list[int], *, complete: bool) -> LatticeCuts:
     width = (len(graph.layers) + 63) // 64 * 8
     raw = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in sets), dtype=np.uint8)
     packed = raw.reshape(len(sets), width)
     members = np.unpackbits(packed, axis=1, bitorder="little")[:, : len(graph.layers)].astype(np.bool_)
     everywhere = LatticeCuts(
-        graph, True, members.sum(axis=1), _crossing_bytes(graph, members), members, packed.view(np.uint64)
+        graph, complete, members.sum(axis=1), _crossing_bytes(graph, members), members, packed.view(np.uint64)
     )
     allowed = _allowed(profile, everywhere)
     return LatticeCuts(
         graph,
-        True,
+        complete,
         everywhere.sizes[allowed],
         everywhere.crossing_bytes_per_sample[allowed],
         members[allowed],

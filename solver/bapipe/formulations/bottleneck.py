@@ -7,6 +7,7 @@ sum (`serial`); a tensor crosses a cut forward, and in training its gradient cro
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,16 +75,28 @@ class DynamicProgram:
         Raises:
             OutOfTimeError: the time is up.
         """
-        queue = [(problem.bound_s(c), order, c) for order, c in enumerate(problem.undominated)]
-        heapq.heapify(queue)
-        while queue and queue[0][0] < listener.threshold_s:
-            bound_s, _, candidate = heapq.heappop(queue)
-            listener.bound(bound_s)
-            found = best_partition(partition_problem(problem, candidate), listener.stop)
-            if found is not None:
-                claimed_s = found.value_s * candidate.num_microbatches
-                listener.offer(Partition(candidate, problem.space.stages_of(found.cuts)), claimed_s, claimed_s)
+        offer_best(problem, listener, listener.bound)
         return True
+
+
+def offer_best(
+    problem: BottleneckProblem, listener: Listener, on_bound: Callable[[float], None] = lambda bound_s: None
+) -> None:
+    """Offers the best partitions over the cuts of `problem`. Where those are all that are allowed, what `on_bound` is
+    told is a bound over all partitions.
+
+    Raises:
+        OutOfTimeError: the time is up.
+    """
+    queue = [(problem.bound_s(c), order, c) for order, c in enumerate(problem.undominated)]
+    heapq.heapify(queue)
+    while queue and queue[0][0] < listener.threshold_s:
+        bound_s, _, candidate = heapq.heappop(queue)
+        on_bound(bound_s)
+        found = best_partition(partition_problem(problem, candidate), listener.stop)
+        if found is not None:
+            claimed_s = found.value_s * candidate.num_microbatches
+            listener.offer(Partition(candidate, problem.space.stages_of(found.cuts)), claimed_s, claimed_s)
 
 
 def partition_problem(problem: BottleneckProblem, candidate: Candidate) -> PartitionProblem:

@@ -64,6 +64,11 @@ class BottleneckProblem:
         return self.request.task == "training"
 
     @property
+    def relays_tensors(self) -> bool:
+        """Whether what crosses a cut passes between the two stages at it, and that takes time."""
+        return self.request.cluster.skip_tensors == "relay" and self.request.communication != "none"
+
+    @property
     def directions(self) -> int:
         """How often a tensor crosses a cut."""
         return 2 if self.training else 1

@@ -23,13 +23,14 @@ from bapipe.errors import SolverDisagreementError
 from bapipe.formulations.background import watched
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError
 from bapipe.formulations.cp_sat.model import PipelineModel
+from bapipe.formulations.cp_sat.settings import configure
+from bapipe.formulations.cp_sat.windows import search_windows
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Listener, Partition
 from bapipe.formulations.ticks import Rounding, Ticks, ticks_for
 
-SEED = 1
-WORKERS = 1
-"""One worker searches the same way every time."""
+WINDOWS_SHARE = 0.5
+"""Of the time that is left, the most that goes into single cuts before the whole model is built."""
 
 REFINEMENTS = 4
 """Each time the best load is the limit of the next model, with ticks to match."""
@@ -51,8 +52,13 @@ class CpSat:
             OutOfTimeError: the time is up.
             SolverDisagreementError: a claim does not hold, or none is as good as what is known already.
         """
+        least_s = problem.least_s
+        if not problem.space.complete and problem.relays_tensors:
+            least_s = search_windows(problem, listener, listener.seconds_left * (1 - WINDOWS_SHARE))
         for _ in range(REFINEMENTS):
-            run = self._run(problem, listener, "down")
+            if least_s >= listener.threshold_s:
+                return True
+            run = self._run(problem, listener, least_s, "down")
             if run.status == INFEASIBLE:
                 return True
             bound_s = run.bound_ticks * run.ticks.tick_s
@@ -60,20 +66,19 @@ class CpSat:
             if bound_s >= listener.threshold_s:
                 return True
             if run.misfits:
-                self._run(problem, listener, "up")
+                self._run(problem, listener, least_s, "up")
                 return bound_s >= listener.threshold_s
         return False
 
-    def _run(self, problem: BottleneckProblem, listener: Listener, rounding: Rounding) -> _Run:
-        """One model, solved to its end.
+    def _run(self, problem: BottleneckProblem, listener: Listener, least_s: float, rounding: Rounding) -> _Run:
+        """One model, solved to its end; nothing is below `least_s`.
 
         Raises:
             OutOfTimeError: the time is up; what is proven by then has been told.
         """
         known, known_s = listener.best, listener.best_s
-        least_s = min(problem.least_s, known_s)
-        ticks = ticks_for(least_s, known_s if known else problem.most_s, problem.most_terms)
-        model = PipelineModel(problem, ticks, least_s, rounding)
+        ticks = ticks_for(min(problem.least_s, known_s), known_s if known else problem.most_s, problem.most_terms)
+        model = PipelineModel(problem, ticks, min(least_s, known_s), rounding)
         if known is not None:
             model.hint(known)
         run = _Run(model, listener, ticks, problem.request.gap, self.log, keeps_bounds=rounding == "down")
@@ -107,11 +112,8 @@ class _Run:
     def solve(self) -> None:
         """Solves until the end or the listener's stop; offers and bounds are told as they come."""
         solver = CpSolver()
-        solver.parameters.num_workers = WORKERS
-        solver.parameters.random_seed = SEED
+        configure(solver)
         solver.parameters.relative_gap_limit = self.gap
-        # OR-Tools 9.15 proves wrong optima where its presolve merges inclusions of linear constraints (issue 5293).
-        solver.parameters.presolve_inclusion_work_limit = 0
         solver.parameters.log_search_progress = self.log
         solver.parameters.log_to_stdout = False
         solver.log_callback = _log

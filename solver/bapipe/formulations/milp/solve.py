@@ -78,7 +78,7 @@ class Milp:
         if model.program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
             fits = run.offer(lambda variable: variable.varValue)
             if model.program.sol_status == pulp.LpSolutionOptimal and fits:
-                listener.bound(min(run.value_s * (1 - problem.request.gap), listener.best_s))
+                listener.bound(run.value_s * (1 - problem.request.gap))
                 return True
         if listener.stop() or run.interrupted:
             raise OutOfTimeError
@@ -149,4 +149,4 @@ class _Run:
         while self._bounds:
             bound = self._bounds.popleft()
         if bound is not None and bound > 0:
-            self.listener.bound(min(bound * self.model.unit_s * (1 - TOLERANCE), self.listener.best_s))
+            self.listener.bound(bound * self.model.unit_s * (1 - TOLERANCE))
