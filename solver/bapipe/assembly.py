@@ -87,6 +87,11 @@ class Draft:
         pairs = zip(self.simulation.peak_memory_bytes, self.limit_bytes, strict=True)
         return all(limit is None or peak <= usable_bytes(limit) for peak, limit in pairs)
 
+    def obeys_pins(self, request: PlanRequest) -> bool:
+        """Whether every layer that is pinned to a device is on it."""
+        devices = {layer: ids for layers, ids in zip(self.layers, self.devices, strict=True) for layer in layers}
+        return all(pin.device is None or pin.device in devices[pin.layer] for pin in request.profile.pins)
+
     @property
     def preference(self) -> tuple[int, float, tuple[int, ...]]:
         """Among plans as good: no idle device, then the least peak memory, then the fewest layers in front."""

@@ -368,8 +368,8 @@ class Search:
         self._take(found)
 
     def _take(self, found: Draft) -> None:
-        """Keeps the better draft that fits; of two as good, the preferred one."""
-        if not found.fits:
+        """Keeps the better draft that is allowed and fits; of two as good, the preferred one."""
+        if not found.fits or not found.obeys_pins(self.request):
             return
         value, best = found.objective_s(self.request), self._best
         tied = abs(value - self._best_s) <= TOLERANCE * value

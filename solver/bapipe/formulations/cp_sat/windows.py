@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class Windows:
             OutOfTimeError: the time is up.
         """
         edges = np.linspace(0.0, self._total_s, FIRST_WINDOWS + 1)
-        for low_s, high_s in zip(edges, edges[1:], strict=False):
+        for low_s, high_s in pairwise(edges):
             if listener.stop():
                 raise OutOfTimeError
             self._windows += self._look(float(low_s), float(high_s))

@@ -58,7 +58,7 @@ class PulpModel:
 
     def _variable(self, least: float, most: float, category: str = pulp.LpContinuous) -> pulp.LpVariable:
         self._names += 1
-        return pulp.LpVariable(f"v{self._names}", least, most, category)
+        return self.program.add_variable(f"v{self._names}", least, most, category)
 
     def _binary(self) -> pulp.LpVariable:
         return self._variable(0, 1, pulp.LpInteger)
