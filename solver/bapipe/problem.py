@@ -262,7 +262,8 @@ class Fpga(Document):
     in which the arrays then work, by kind of operator (1 where none is given); `elementwise_lanes` how many operations
     a cycle the units beside the arrays do. On-chip memory comes in blocks of `memory_block_bytes`; `buffer_bytes` of it
     (None: an eighth) are set aside for what passes from layer to layer. `off_chip_efficiency`: the share of the
-    bandwidth that bursts reach.
+    bandwidth that bursts reach. `fifo_bytes`: what waits in front of each direction of a streaming link, in distributed
+    memory beside the blocks; None: without limit, as the planner takes it.
     """
 
     dsp_slices: Count
@@ -278,6 +279,7 @@ class Fpga(Document):
     memory_block_bytes: Count = 36 * 1024
     buffer_bytes: Bytes | None = None
     off_chip_efficiency: Share = 1.0
+    fifo_bytes: Count | None = None
     energy: FpgaEnergy = FpgaEnergy()
 
     @classmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bapipe.cost.compute import layer_seconds, layer_splits
+from bapipe.cost.fpga.residency import Residency
 from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable, costs_by_shape
 from bapipe.problem import Device, Layer, PlanRequest
@@ -76,6 +77,14 @@ class ShareTable:
             seconds |= {"I": first_s + sum(input_s for input_s, _ in split) / speed, "W": ended[-1]}
             complete["W"] = dict(zip(reverse, ended, strict=True))
         return Share(seconds, complete)
+
+    def residency(
+        self, layers: Sequence[Layer], device: Device, input_bytes: float, setting: Setting
+    ) -> Residency | None:
+        """What stays on the chip of such a stage; None where its costs are not worked out from shapes."""
+        if device.kind not in self._by_shape:
+            return None
+        return self._fpga.stage([layer.id for layer in layers], device, input_bytes, setting)
 
     def _on_fpga(
         self,

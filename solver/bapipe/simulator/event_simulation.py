@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from bapipe.cost.collectives import ring_bytes
 from bapipe.cost.memory import (
@@ -29,11 +30,38 @@ from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfe
 from bapipe.simulator.workload import Workload
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A plan ready to be replayed."""
+
+    work: Workload
+    cost: PipelineCost
+    job: Job
+    numbers: tuple[int, ...]
+
+    def pointer(self, track: int, operation: Operation) -> str:
+        """Where an operation of one of the job's orders stands in the plan."""
+        device = self.job.devices[track]
+        listed = operation._replace(kind="B") if operation.kind == "O" else operation
+        return f"/schedule/orders/{self.numbers[device]}/{self.work.orders[device].index(listed)}"
+
+
 def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
     """Replays one step of a plan whose structure is sound.
 
     Raises:
         InvalidInputError: every fault of the orders; `missing_split`, `deadlock`.
+    """
+    ready = prepare(plan, schedule)
+    replayed = replay_events(ready.job, None, ready.pointer)
+    return simulation_of(ready.work, ready.cost, ready.job, replayed, _period_s(ready.work, ready.job, replayed))
+
+
+def prepare(plan: Plan, schedule: Schedule) -> Prepared:
+    """Reads and prices a plan whose structure is sound.
+
+    Raises:
+        InvalidInputError: every fault of the orders; `missing_split`.
     """
     orders, faults = read_orders(plan, schedule)
     faults = faults or list(no_flush_order_faults(plan, schedule))
@@ -52,15 +80,7 @@ def simulate_events(plan: Plan, schedule: Schedule) -> Simulation:
     faults = list(_split_faults(work, numbers))
     if faults:
         raise InvalidInputError(faults)
-    job = work.job()
-
-    def pointer(track: int, operation: Operation) -> str:
-        device = job.devices[track]
-        listed = operation._replace(kind="B") if operation.kind == "O" else operation
-        return f"/schedule/orders/{numbers[device]}/{work.orders[device].index(listed)}"
-
-    replayed = replay_events(job, None, pointer)
-    return _simulation(work, cost, job, replayed, _period_s(work, job, replayed))
+    return Prepared(work, cost, work.job(), tuple(numbers))
 
 
 def _period_s(work: Workload, job: Job, first: Replayed) -> float:
@@ -90,8 +110,9 @@ def _split_faults(work: Workload, numbers: Sequence[int]) -> Iterator[Fault]:
                 break
 
 
-def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed, period_s: float) -> Simulation:
-    count, orders = len(work.devices), _executed(work, job)
+def simulation_of(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed, period_s: float) -> Simulation:
+    """What becomes of a replayed job; operations that were never executed are left out."""
+    count, orders = len(work.devices), _executed(work, job, replayed)
     track = [job.devices.index(d) for d in range(count)]
     seconds = {operation: value for order in job.seconds for operation, value in order.items()}
     compute_s = [
@@ -107,7 +128,7 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
         cost=cost,
         step_time_s=step_time_s,
         period_s=period_s,
-        operations=_operations(orders, seconds, replayed),
+        operations=_operations(orders, replayed),
         transfers=_transfers(job, replayed),
         reductions=tuple(
             Reduction(bucket.stage, bucket.size_bytes, start_s, start_s + bucket.price.seconds)
@@ -116,7 +137,7 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
         optimizer_start_s=tuple(replayed.optimizer_start_s[t] for t in track),
         optimizer_end_s=tuple(replayed.optimizer_end_s[t] for t in track),
         busy_s=busy_s,
-        span_bubble_s=tuple(_span_bubble_s(order, seconds, compute_s[d], replayed) for d, order in enumerate(orders)),
+        span_bubble_s=tuple(_span_bubble_s(order, compute_s[d], replayed) for d, order in enumerate(orders)),
         bubble_fraction=min(1.0, max(0.0, 1 - sum(busy_s) / available_s)) if available_s else 0.0,
         peak_memory_bytes=tuple(_peak_bytes(work, d, exchanged) for d in range(count)),
         links=tuple(_link_uses(job, cost.devices)),
@@ -125,25 +146,23 @@ def _simulation(work: Workload, cost: PipelineCost, job: Job, replayed: Replayed
     )
 
 
-def _executed(work: Workload, job: Job) -> Sequence[Sequence[Operation]]:
+def _executed(work: Workload, job: Job, replayed: Replayed) -> Sequence[Sequence[Operation]]:
     """What each device executes: its order and, without a flush, the updates in between."""
-    if not work.updating:
-        return work.orders
-    return [[step for step in order if isinstance(step, Operation)] for order in job.lowered.orders]
+    orders: Sequence[Sequence[Operation]] = work.orders
+    if work.updating:
+        orders = [[step for step in order if isinstance(step, Operation)] for order in job.lowered.orders]
+    return [[operation for operation in order if operation in replayed.ends_s] for order in orders]
 
 
-def _operations(
-    orders: Sequence[Sequence[Operation]], seconds: dict[Operation, float], replayed: Replayed
-) -> Operations:
+def _operations(orders: Sequence[Sequence[Operation]], replayed: Replayed) -> Operations:
     rows = [(d, operation) for d, order in enumerate(orders) for operation in order]
-    starts_s = [replayed.starts_s[operation] for _, operation in rows]
     return Operations(
         device=tuple(d for d, _ in rows),
         stage=tuple(operation.stage for _, operation in rows),
         kind=tuple(operation.kind for _, operation in rows),
         microbatch=tuple(operation.microbatch for _, operation in rows),
-        start_s=tuple(starts_s),
-        end_s=tuple(start + seconds[o] for start, (_, o) in zip(starts_s, rows, strict=True)),
+        start_s=tuple(replayed.starts_s[operation] for _, operation in rows),
+        end_s=tuple(replayed.ends_s[operation] for _, operation in rows),
     )
 
 
@@ -160,13 +179,11 @@ def _transfers(job: Job, replayed: Replayed) -> Transfers:
     )
 
 
-def _span_bubble_s(
-    order: Sequence[Operation], seconds: dict[Operation, float], compute_s: float, replayed: Replayed
-) -> float:
+def _span_bubble_s(order: Sequence[Operation], compute_s: float, replayed: Replayed) -> float:
     if not order:
         return 0.0
     first_s = min(replayed.starts_s[operation] for operation in order)
-    last_s = max(replayed.starts_s[operation] + seconds[operation] for operation in order)
+    last_s = max(replayed.ends_s[operation] for operation in order)
     return max(0.0, last_s - first_s - compute_s)
 
 

@@ -82,12 +82,13 @@ class Occupied:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Starts of operations, starts and ends of transfers that take time (by number), and starts of buckets.
+    """Starts and ends of operations and of transfers that take time (by number), and starts of buckets.
 
     `compute_end_s` is when a device has finished its order, `optimizer_start_s` when its gradients are reduced, too.
     """
 
     starts_s: dict[Operation, float]
+    ends_s: dict[Operation, float]
     sent_s: dict[int, tuple[float, float]]
     reduced_s: tuple[float, ...]
     compute_end_s: tuple[float, ...]
@@ -104,12 +105,19 @@ def replay_events(
     Raises:
         InvalidInputError: `deadlock`, for each device that never reaches the end of its order, with the cycle.
     """
-    state = _State(job, before)
+    state = State(job, before)
     state.run()
     stuck = state.stuck(pointer)
     if stuck:
         raise InvalidInputError(stuck)
     return state.replayed()
+
+
+What = Exchange | int | tuple[int, int] | tuple[Operation, int]
+"""What happens: an exchange, a message (below 0: a bucket), or a chunk of a message, or a part of an operation."""
+
+Event = tuple[float, int, int, str, int, What]
+"""When, then micro-batch, stage, kind and number, by which events at one instant are ordered, and what happens."""
 
 
 @dataclass
@@ -119,7 +127,7 @@ class _Meeting:
     present: dict[int, float] = field(default_factory=dict)
 
 
-class _State:
+class State:
     """A job while it is replayed."""
 
     def __init__(self, job: Job, before: Occupied | None) -> None:
@@ -134,7 +142,7 @@ class _State:
         self.sent_s: dict[int, tuple[float, float]] = {}
         self.meetings: dict[Exchange, _Meeting] = defaultdict(_Meeting)
         self.parked = [False] * len(orders)
-        self.events: list[tuple[float, int, int, str, int, Exchange | int]] = []
+        self.events: list[Event] = []
         self.ready_s: list[list[float]] = [[] for _ in job.buckets]
         self.reduced_s = [0.0] * len(job.buckets)
         self.awaited: dict[Operation | int, list[tuple[int, float]]] = defaultdict(list)
@@ -150,6 +158,8 @@ class _State:
             now_s, _, _, _, _, what = heappop(self.events)
             if isinstance(what, Exchange):
                 self.advance(self.exchange(what, now_s))
+            elif isinstance(what, tuple):
+                raise TypeError(what)
             elif what < 0:
                 self.reduced_s[-1 - what] = self.reserve(self.job.buckets[-1 - what].price, now_s)
             else:
@@ -280,6 +290,7 @@ class _State:
         ends_s = tuple(start + seconds for start, seconds in zip(done_s, self.job.optimizer_s, strict=True))
         return Replayed(
             self.starts_s,
+            self.ends_s,
             self.sent_s,
             tuple(self.reduced_s),
             tuple(self.free_s),

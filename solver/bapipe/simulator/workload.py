@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
+from bapipe.cost.fpga.residency import Residency
 from bapipe.cost.memory import gradient_bytes, optimizer_traffic_bytes, tied_traffic_bytes
 from bapipe.cost.routes import routes_of
 from bapipe.cost.share import Share, ShareTable
@@ -142,8 +143,8 @@ class Workload:
         return layers
 
     def _shares(self) -> dict[tuple[int, int], Share]:
-        table = ShareTable(self.plan.request, self.schedule.microbatch_size)
-        settings = stage_settings(self.plan, self.orders)
+        table = self._table = ShareTable(self.plan.request, self.schedule.microbatch_size)
+        settings = self._settings = stage_settings(self.plan, self.orders)
         received = self._received_bytes()
         known: dict[tuple[int, str, float], Share] = {}
         shares = {}
@@ -162,6 +163,12 @@ class Workload:
                     )
                 shares[stage, d] = known[key]
         return shares
+
+    def residency(self, stage: int, device: int) -> Residency | None:
+        """What stays on the chip of a device of a stage; None where its costs are not those of an FPGA by shape."""
+        placed = self.placed[device]
+        received, setting = self._received_bytes()[stage], self._settings[stage]
+        return self._table.residency(self.layers[stage], placed, received, setting)
 
     def _received_bytes(self) -> list[float]:
         """Of each stage, the bytes that reach it for a micro-batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import add
 from typing import Literal
@@ -12,7 +12,7 @@ from bapipe.cost.fpga.phases import Phase, Phases, phases_of
 from bapipe.cost.memory import gradient_bytes, stash_bytes_per_sample
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.graph import graph_of
-from bapipe.operators import IN_STREAM
+from bapipe.operators import IN_STREAM, OperatorKind
 from bapipe.problem import Device, Fpga, Layer, PlanRequest
 
 ItemName = Literal["weights", "gradients", "stash", "input"]
@@ -54,9 +54,9 @@ class Demand:
     least_s: ByPhase
     traffic_bytes: ByPhase
     items: tuple[Item, ...]
-    macs: float
-    operations: float
-    on_chip_bytes: float
+    macs: ByPhase
+    operations: ByPhase
+    on_chip_bytes: ByPhase
 
     def off_chip_bytes(self, resident: Collection[Item]) -> ByPhase:
         """Bytes off chip by phase when the items given stay on the chip."""
@@ -93,9 +93,9 @@ class Demand:
             least_s=_sum(self.least_s, other.least_s),
             traffic_bytes=_sum(self.traffic_bytes, other.traffic_bytes),
             items=self.items + other.items,
-            macs=self.macs + other.macs,
-            operations=self.operations + other.operations,
-            on_chip_bytes=self.on_chip_bytes + other.on_chip_bytes,
+            macs=_sum(self.macs, other.macs),
+            operations=_sum(self.operations, other.operations),
+            on_chip_bytes=_sum(self.on_chip_bytes, other.on_chip_bytes),
         )
 
 
@@ -169,27 +169,28 @@ def _rate_faults(request: PlanRequest, fpga: Fpga) -> list[Fault]:
 def _demand(
     request: PlanRequest, layer: Layer, engines: tuple[Arrays, Arrays], samples: int, passing: float, speed: float
 ) -> Demand:
-    training = request.task == "training"
     forward, backward = engines
     whole = replace(forward, share=1.0)
     parts = [phases_of(operator) for operator in layer.operators or ()]
-    compute, least = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
-    for part in parts:
-        for number, phase in enumerate(part.each[: 3 if training else 1]):
-            compute[number] += (backward if number else forward).seconds(phase, part.kind, samples) / speed
-            least[number] += whole.least_seconds(phase, part.kind, samples) / speed
-    phases = [phase for part in parts for phase in part.each[: 3 if training else 1]]
+    phases = 3 if request.task == "training" else 1
+
+    def each(value: Callable[[Phase, OperatorKind, int], float]) -> ByPhase:
+        sums = [0.0, 0.0, 0.0]
+        for number in range(phases):
+            sums[number] = sum(value(part.each[number], part.kind, number) for part in parts)
+        return sums[0], sums[1], sums[2]
+
     traffic, items = _traffic(request, layer, parts, samples, _spilled(passing * samples, forward.fpga))
     return Demand(
         layers=(layer.id,),
         in_stream=_in_stream(layer),
-        compute_s=(compute[0], compute[1], compute[2]),
-        least_s=(least[0], least[1], least[2]),
+        compute_s=each(lambda phase, kind, n: (backward if n else forward).seconds(phase, kind, samples) / speed),
+        least_s=each(lambda phase, kind, n: whole.least_seconds(phase, kind, samples) / speed),
         traffic_bytes=traffic,
         items=items,
-        macs=float(sum(product.macs for phase in phases for product in phase.products) * samples),
-        operations=float(sum(phase.operations for phase in phases) * samples),
-        on_chip_bytes=sum(forward.on_chip_bytes(phase, samples) for phase in phases),
+        macs=each(lambda phase, kind, n: float(sum(product.macs for product in phase.products) * samples)),
+        operations=each(lambda phase, kind, n: float(phase.operations * samples)),
+        on_chip_bytes=each(lambda phase, kind, n: forward.on_chip_bytes(phase, samples)),
     )
 
 

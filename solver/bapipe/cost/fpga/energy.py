@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bapipe.cost.fpga.demand import ByPhase
 from bapipe.cost.fpga.residency import Residency
 from bapipe.problem import DType, Fpga
 
@@ -30,17 +31,19 @@ class Energy:
 
 
 def stage_energy(
-    fpga: Fpga, dtype: DType, residency: Residency, num_microbatches: int, optimizer_bytes: float = 0.0
+    fpga: Fpga, dtype: DType, residency: Residency, forwards: int, backwards: int, optimizer_bytes: float = 0.0
 ) -> Energy:
-    """One step of a stage on a board: all of its micro-batches, and what the optimizer moves off chip."""
+    """So many forwards and backwards of a stage on a board, and what the optimizer moves off chip."""
     price, layers = fpga.energy, residency.layers
-    mac_j = price.mac_j.get(dtype, 0.0)
-    moved = sum(sum(each) for each in residency.off_chip_bytes) * num_microbatches + optimizer_bytes
+
+    def executed(values: Iterable[ByPhase]) -> float:
+        return sum(forwards * forward + backwards * (inputs + weights) for forward, inputs, weights in values)
+
     return Energy(
-        macs_j=sum(layer.macs for layer in layers) * num_microbatches * mac_j,
-        elementwise_j=sum(layer.operations for layer in layers) * num_microbatches * price.elementwise_j,
-        on_chip_j=sum(layer.on_chip_bytes for layer in layers) * num_microbatches * price.on_chip_j_per_byte,
-        off_chip_j=moved * price.off_chip_j_per_byte,
+        macs_j=executed(layer.macs for layer in layers) * price.mac_j.get(dtype, 0.0),
+        elementwise_j=executed(layer.operations for layer in layers) * price.elementwise_j,
+        on_chip_j=executed(layer.on_chip_bytes for layer in layers) * price.on_chip_j_per_byte,
+        off_chip_j=(executed(residency.off_chip_bytes) + optimizer_bytes) * price.off_chip_j_per_byte,
     )
 
 

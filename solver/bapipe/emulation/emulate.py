@@ -1,0 +1,99 @@
+"""Emulates one step of a plan on its boards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bapipe.cost.fpga.table import costs_by_shape
+from bapipe.cost.memory import usable_bytes
+from bapipe.cost.pipeline import memory_limit_bytes
+from bapipe.emulation.flows import flow_of, with_losses
+from bapipe.emulation.measure import measured
+from bapipe.emulation.options import EmulationOptions, option_faults, with_slow_boards
+from bapipe.emulation.report import EmulationReport
+from bapipe.errors import Fault, InvalidInputError
+from bapipe.plan import Plan, Schedule
+from bapipe.simulator import Simulation
+from bapipe.simulator.event_simulation import Prepared, prepare, simulation_of
+from bapipe.simulator.flow import Flowed, replay_flow
+from bapipe.structure import structure_faults
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A step on its boards: the report, and the replay for pictures and for the order in which things end."""
+
+    report: EmulationReport
+    simulation: Simulation
+    flowed: Flowed
+
+
+def emulate(plan: Plan, options: EmulationOptions | None = None) -> Emulated:
+    """Replays one step of `plan` with finite FIFOs, shared memory ports and the faults of `options`.
+
+    Raises:
+        InvalidInputError: every fault of plan and options; `not_an_fpga`, `not_by_shape` for devices whose costs are
+            not worked out from shapes; `fifo_too_small` for a FIFO that holds no chunk; `out_of_memory`; `deadlock`.
+    """
+    options = options or EmulationOptions()
+    schedule = _checked(plan, options)
+    cluster = with_slow_boards(plan.request.cluster, options)
+    run = plan.model_copy(update={"request": plan.request.model_copy(update={"cluster": cluster})})
+    ready = prepare(run, schedule)
+    flow, faults = flow_of(ready.work, ready.job, options)
+    if faults:
+        raise InvalidInputError(faults)
+    job = with_losses(ready.work, ready.job, options)
+    flowed = replay_flow(job, flow, ready.pointer)
+    step_s = max(flowed.replayed.optimizer_end_s)
+    simulation = simulation_of(ready.work, ready.cost, job, flowed.replayed, step_s)
+    faults = list(_memory_faults(ready, simulation))
+    if faults:
+        raise InvalidInputError(faults)
+    return Emulated(measured(plan, ready.work, job, flow, flowed, simulation), simulation, flowed)
+
+
+def _checked(plan: Plan, options: EmulationOptions) -> Schedule:
+    """The schedule of a plan that can be emulated."""
+    faults = [*option_faults(options, plan.request.cluster), *_board_faults(plan)]
+    if plan.schedule is None:
+        faults.append(Fault("infeasible", "an infeasible plan has no step to emulate; see its explanation", "/status"))
+    else:
+        faults += structure_faults(plan)
+        if plan.schedule.weight_versions is not None:
+            detail = "emulation is of a step with a flush; plan without pipedream"
+            faults.append(Fault("unsupported", detail, "/schedule/weight_versions"))
+    if faults or plan.schedule is None:
+        raise InvalidInputError(faults)
+    return plan.schedule
+
+
+def _board_faults(plan: Plan) -> Iterator[Fault]:
+    request = plan.request
+    used = {name for stage in plan.stages for name in stage.devices}
+    kinds = {device.kind for device in request.cluster.devices if device.id in used}
+    for k, kind in enumerate(request.cluster.kinds):
+        pointer = f"/request/cluster/kinds/{k}"
+        if kind.name not in kinds:
+            continue
+        if kind.fpga is None:
+            detail = f"device kind {kind.name!r} is no FPGA; say what it has under fpga, or simulate the plan instead"
+            yield Fault("not_an_fpga", detail, f"{pointer}/fpga")
+        elif not costs_by_shape(request, kind):
+            detail = f"the times of {kind.name!r} were measured, and emulation works from shapes; leave times out"
+            yield Fault("not_by_shape", detail, "/request/profile/layers")
+
+
+def _memory_faults(ready: Prepared, simulation: Simulation) -> Iterator[Fault]:
+    """Boards that hold more than they have off chip."""
+    cluster = ready.work.plan.request.cluster
+    for d, device in enumerate(ready.work.placed):
+        limit, peak = memory_limit_bytes(cluster, device), simulation.peak_memory_bytes[d]
+        if limit is not None and peak > usable_bytes(limit):
+            stage = ready.work.stages_on(d)[0]
+            detail = (
+                f"{peak:.0f} bytes at the peak of board {device.id!r}, whose memory off chip has {limit}; "
+                "use smaller micro-batches, fewer layers on it, or more boards"
+            )
+            yield Fault("out_of_memory", detail, f"/stages/{stage}/devices")

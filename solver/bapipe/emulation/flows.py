@@ -1,0 +1,113 @@
+"""How a plan's operations run part by part on its boards: chunks, FIFOs, memory ports, losses and deaths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from bapipe.cost.fpga.demand import off_chip_rate
+from bapipe.emulation.options import EmulationOptions
+from bapipe.errors import Fault
+from bapipe.lowering import Operation
+from bapipe.simulator.events import Job, Resource
+from bapipe.simulator.flow import Flow
+from bapipe.simulator.workload import Workload
+
+
+def flow_of(work: Workload, job: Job, options: EmulationOptions) -> tuple[Flow, list[Fault]]:
+    """The flow of a job, and each FIFO that does not hold a chunk."""
+    depths, faults = _depths(work, job)
+    numbers = {name: d for d, name in enumerate(work.devices)}
+    deaths = {numbers[dead.device]: dead.at_s for dead in options.dead_boards if dead.device in numbers}
+    flow = Flow(_parts(job), depths, _port_s(work, job), tries_of(work, job, options), deaths)
+    return flow, faults
+
+
+def with_losses(work: Workload, job: Job, options: EmulationOptions) -> Job:
+    """The job where reductions over lossy links take as long as is to be expected: 1 / (1 - loss) of their time."""
+    loss = _loss_by_direction(options)
+    if not loss:
+        return job
+    buckets = []
+    for bucket in job.buckets:
+        worst = max((loss.get(resource, 0.0) for resource in bucket.price.resources), default=0.0)
+        buckets.append(replace(bucket, price=bucket.price._replace(seconds=bucket.price.seconds / (1 - worst))))
+    return replace(job, buckets=tuple(buckets))
+
+
+def tries_of(work: Workload, job: Job, options: EmulationOptions) -> Callable[[int, int], int]:
+    """How often each chunk of each message is sent: drawn once, from the seed, whatever the order."""
+    loss = _loss_by_direction(options)
+    rate = [loss.get(price.resources[0], 0.0) if price.resources else 0.0 for price in job.prices]
+
+    def tries(message: int, chunk: int) -> int:
+        if not rate[message]:
+            return 1
+        random, count = Random(f"{options.seed}/{message}/{chunk}"), 1
+        while random.random() < rate[message]:
+            count += 1
+        return count
+
+    return tries
+
+
+def _loss_by_direction(options: EmulationOptions) -> dict[Resource, float]:
+    loss: dict[Resource, float] = {}
+    for lossy in options.lossy_links:
+        first, second = lossy.devices
+        loss["link", first, second] = loss["link", second, first] = lossy.loss
+    return loss
+
+
+def _parts(job: Job) -> dict[Operation, int]:
+    """An operation has as many parts as the finest of its messages has chunks."""
+    parts: dict[Operation, int] = {}
+    for message, price in zip(job.lowered.messages, job.prices, strict=True):
+        if price.chunks > 1:
+            for operation in (message.made_by, message.read_by):
+                parts[operation] = max(parts.get(operation, 1), price.chunks)
+    return parts
+
+
+def _depths(work: Workload, job: Job) -> tuple[dict[Resource, int], list[Fault]]:
+    """Chunks in front of each direction of a streaming link: FIFO bytes / bytes of its largest chunk, rounded down.
+
+    What is sent whole goes from memory, and needs no FIFO.
+    """
+    depths: dict[Resource, int] = {}
+    faults: dict[Resource, Fault] = {}
+    kinds = list(work.kinds)
+    for message, price in zip(job.lowered.messages, job.prices, strict=True):
+        kind = work.kinds[work.placed[job.devices[message.source]].kind]
+        if price.chunks == 1 or kind.fpga is None or kind.fpga.fifo_bytes is None:
+            continue
+        fifo, chunk_bytes = price.resources[0], message.size_bytes / price.chunks
+        depths[fifo] = min(depths.get(fifo, 2**62), int(kind.fpga.fifo_bytes // chunk_bytes))
+        if depths[fifo] == 0 and fifo not in faults:
+            detail = (
+                f"a FIFO of {kind.fpga.fifo_bytes} bytes holds no chunk of {chunk_bytes:.0f} bytes "
+                f"from stage {message.made_by.stage}; make it larger, or the link's chunks more"
+            )
+            pointer = f"/request/cluster/kinds/{kinds.index(kind.name)}/fpga/fifo_bytes"
+            faults[fifo] = Fault("fifo_too_small", detail, pointer)
+    return depths, list(faults.values())
+
+
+def _port_s(work: Workload, job: Job) -> dict[Operation, float]:
+    """Seconds at the memory port of what runs on a board whose engines share it."""
+    port_s: dict[Operation, float] = {}
+    for track, seconds in enumerate(job.seconds):
+        device = job.devices[track]
+        if job.devices.count(device) == 1:
+            continue
+        fpga = work.kinds[work.placed[device].kind].fpga
+        for stage in work.stages_on(device):
+            residency = work.residency(stage, device)
+            if residency is None or fpga is None:
+                continue
+            rate = off_chip_rate(fpga, work.placed[device])
+            forward = sum(moved[0] for moved in residency.off_chip_bytes) / rate
+            backward = sum(moved[1] + moved[2] for moved in residency.off_chip_bytes) / rate
+            port_s |= {o: forward if o.kind == "F" else backward for o in seconds if o.stage == stage}
+    return port_s
