@@ -14,6 +14,7 @@ from bapipe_executor.batch import Batch
 from bapipe_executor.factories import load_factory, make, sibling
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
+from bapipe_executor.networks import layered_network
 from bapipe_executor.run_spec import RunSpec
 from bapipe_executor.trainer import OptimizerFactory
 
@@ -22,19 +23,6 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
 }
-
-
-def default_data(model: str) -> str:
-    """The factory beside the model's that has its name with `_data`.
-
-    Raises:
-        InvalidInputError: there is none.
-    """
-    found = sibling(model, f"{model.rpartition(':')[2]}_data")
-    if found is None:
-        detail = f"say which batches {model} reads: module:function, called with the number of samples"
-        raise InvalidInputError([Fault("missing", detail, "/data")])
-    return found
 
 
 def default_loss(model: str) -> str:
@@ -46,10 +34,11 @@ def make_model(spec: RunSpec) -> LayeredModel:
     """The network; the same random numbers on every rank."""
     torch.manual_seed(spec.seed)
     model = make(spec.model, "/model")
-    if not isinstance(model, LayeredModel):
-        detail = f"{spec.model} makes {type(model).__name__}, which is no LayeredModel"
-        raise InvalidInputError([Fault("wrong_type", detail, "/model")])
-    return model
+
+    def batch_of(size: int) -> Batch:
+        return next(make_batches(spec, size))
+
+    return layered_network(model, batch_of, spec.model)
 
 
 def make_loss(spec: RunSpec) -> Loss:

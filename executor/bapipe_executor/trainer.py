@@ -74,6 +74,8 @@ class PipelineTrainer:
         self.plan, self.loss, self.max_gradient_norm = plan, loss, max_gradient_norm
         self.num_microbatches = plan.schedule.num_microbatches
         self.device, self._autocast_type = torch.device(device), autocast
+        if isinstance(loss, nn.Module):
+            loss.to(self.device)
         self.placement = placement_of(plan)
         self.rank = _own_rank(len(self.placement.devices))
         self._stage_layers = [stage.layers for stage in plan.stages]

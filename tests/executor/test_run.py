@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="the executor's tests need torch: install ba
 from bapipe.errors import InvalidInputError
 from bapipe.formats import to_json
 from bapipe.plan import Plan
-from bapipe_executor import events, launch
+from bapipe_executor import events, launch, run_parts
 from bapipe_executor.run_spec import RunSpec
 from harness.orders import one_stage_a_rank
 from harness.plans import cut, make_plan
@@ -25,6 +25,8 @@ pytestmark = pytest.mark.xdist_group("executor workers")
 
 RANKS = ((0,), (1,))
 FACTORIES = """
+import torch
+from bapipe_executor import Batch
 from bapipe_executor.models import gpt2
 
 def model():
@@ -38,6 +40,12 @@ def three_batches(batch_size):
     return [next(batches) for _ in range(3)]
 
 loss = gpt2.loss
+
+def plain():
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+def plain_data(batch_size):
+    return [Batch({"input": torch.ones(batch_size, 4)}, torch.zeros(batch_size, dtype=torch.long))] * 2
 """
 
 
@@ -94,6 +102,16 @@ def test_what_is_wrong_is_said_before_anything_starts(folder: Path, monkeypatch:
         assert caught.value.faults[0].code == code
     with pytest.raises(InvalidInputError):
         launch.check_run(gpt2_plan(task="inference"), RunSpec(**good))
+
+
+def test_a_network_without_layers_has_them_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    spec = RunSpec(model="mine:plain", data="mine:plain_data", loss="bapipe_executor:MaskedCrossEntropy", steps=1)
+    model = run_parts.make_model(spec)
+    names = model.names
+    subject = make_plan(model, [names[:1], names[1:]], RANKS, one_stage_a_rank("1f1b", RANKS, 2), 2)
+    launch.check_run(subject, spec)
+    assert run_parts.make_model(spec).state_dict().keys() == model.state_dict().keys()
 
 
 def test_hosts_start_their_own_ranks() -> None:

@@ -100,13 +100,14 @@ def run(
         from bapipe.faults import parse
         from bapipe_executor import run_parts
         from bapipe_executor.launch import check_run, launch
+        from bapipe_executor.networks import default_data
         from bapipe_executor.run_spec import RunSpec
 
         spec = parse(
             RunSpec,
             {
                 "model": model,
-                "data": data or run_parts.default_data(model),
+                "data": data or default_data(model),
                 "loss": loss or run_parts.default_loss(model),
                 "steps": steps,
                 "optimizer": optimizer,

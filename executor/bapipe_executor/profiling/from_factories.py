@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.examples.kernels import EFFICIENCY
@@ -16,10 +15,10 @@ from bapipe.nearest import nearest
 from bapipe.presets import ALIASES, device_kinds
 from bapipe.problem import DeviceKind, ModelProfile
 from bapipe_executor.batch import Batch
-from bapipe_executor.cut_finder import layered
 from bapipe_executor.factories import load_factory, make, sibling
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
+from bapipe_executor.networks import default_data, layered_network
 from bapipe_executor.profiling.analytic import analytic_profile
 from bapipe_executor.profiling.device_kinds import kind_of
 from bapipe_executor.profiling.measured import measured_profile
@@ -94,27 +93,12 @@ def compute(subject: Subject, *, kind: str, microbatch_sizes: tuple[int, ...], r
 
 def _parts(subject: Subject, *, described: bool) -> Parts:
     load_factory(subject.model, "/model")
-    data = subject.data or sibling(subject.model, f"{subject.model.rpartition(':')[2]}_data")
+    data = subject.data or default_data(subject.model)
     loss = subject.loss or sibling(subject.model, "loss")
-    if data is None:
-        detail = (
-            f"say with --data which batches {subject.model} reads: module:factory, called with the number of samples"
-        )
-        raise InvalidInputError([Fault("missing", detail, "/data")])
     with torch.device("meta") if described else nullcontext():
         model = make(subject.model, "/model")
     batch_of = _batches(data)
-    return Parts(_layered(model, batch_of, subject.model), make(loss, "/loss") if loss else None, batch_of)
-
-
-def _layered(model: Any, batch_of: Callable[[int], Batch], reference: str) -> LayeredModel:
-    if isinstance(model, LayeredModel):
-        return model
-    if not isinstance(model, nn.Module):
-        detail = f"{reference} makes {type(model).__name__}, which is no torch.nn.Module"
-        raise InvalidInputError([Fault("wrong_type", detail, "/model")])
-    place = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    return layered(model, batch_of(2).to(place).inputs)
+    return Parts(layered_network(model, batch_of, subject.model), make(loss, "/loss") if loss else None, batch_of)
 
 
 def _batches(data: str) -> Callable[[int], Batch]:
