@@ -9,16 +9,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds of the fastest run; `limit_s` None: no limit is set."""
+    """Seconds of the fastest run; `limit_s` None: no limit is set. `note`: what else was found; `fault`: what is wrong
+    with it.
+    """
 
     name: str
     seconds: float
     limit_s: float | None = None
+    note: str = ""
+    fault: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether the limit, if any, is kept."""
-        return self.limit_s is None or self.seconds < self.limit_s
+        """Whether the limit, if any, is kept, and nothing is wrong."""
+        return not self.fault and (self.limit_s is None or self.seconds < self.limit_s)
 
 
 def measure(name: str, work: Callable[[], object], limit_s: float | None = None, repeats: int = 5) -> Measurement:
