@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -53,9 +54,9 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[private_postgres.Cluster]:
-    """A PostgreSQL of the tests' own."""
+    """A PostgreSQL of the tests' own. CI has to have one."""
     if private_postgres.programs() is None:
-        pytest.skip(WITHOUT_POSTGRES)
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(WITHOUT_POSTGRES)
     with private_postgres.cluster() as cluster:
         yield cluster
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -282,9 +281,7 @@ def test_readiness_and_metrics(http: httpx.Client, asked: Any) -> None:
     assert http.get("/v1/plans?page_size=1").json()["plans"][0]["id"] not in text
 
 
-def test_a_thousand_jobs_all_end(http: httpx.Client, deployment: Deployment, asked: Any) -> None:
-    started = time.monotonic()
-    made = [http.post("/v1/plans", json=asked()).raise_for_status().json()["id"] for _ in range(60)]
-    for job in made:
-        assert finished(http, f"/v1/plans/{job}")["state"] == "infeasible"
-    assert time.monotonic() > started
+def test_a_queue_of_jobs_all_end(http: httpx.Client, asked: Any) -> None:
+    """`make bench` does so with a thousand."""
+    made = [http.post("/v1/plans", json=asked()).raise_for_status().headers["location"] for _ in range(30)]
+    assert {finished(http, location)["state"] for location in made} == {"infeasible"}
