@@ -9,7 +9,7 @@ more (`LatticeCuts`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +25,7 @@ MAX_CUTS = 100_000
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Largest = Callable[[Indices, Indices], Array]
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,18 @@ class CutSpace(ABC):
     def holds(self, position: int, cuts: Indices) -> Mask:
         """Whether the layer at `position` of the topological order is inside each of `cuts`, of any shape."""
 
+    def largest(self, per_position: Array) -> Largest:
+        """Finds the largest of the positive values of the layers between two cuts, which broadcast; else 0."""
+
+        def between(inner: Indices, outer: Indices) -> Array:
+            found = np.zeros(np.broadcast_shapes(inner.shape, outer.shape))
+            for position in map(int, np.flatnonzero(per_position)):
+                held = ~self.holds(position, inner) & self.holds(position, outer)
+                np.maximum(found, held * per_position[position], out=found)
+            return found
+
+        return between
+
     @abstractmethod
     def prefix_sums(self, per_layer: Array) -> Array:
         """[cuts] sum over the layers inside; `per_layer` is in the order of `profile.layers`."""
@@ -87,6 +100,19 @@ class PrefixCuts(CutSpace):
     def holds(self, position: int, cuts: Indices) -> Mask:
         """Whether the prefix reaches past the layer at `position`."""
         return np.asarray(self.sizes[cuts] > position, dtype=np.bool_)
+
+    def largest(self, per_position: Array) -> Largest:
+        """Of a run of the order: the larger of two runs of a power of two layers, which cover it."""
+        runs = _largest_of_runs(per_position)
+
+        def between(inner: Indices, outer: Indices) -> Array:
+            first, last = np.broadcast_arrays(self.sizes[inner], self.sizes[outer])
+            power = np.frexp(np.maximum(last - first, 1).astype(float))[1] - 1
+            begin = np.minimum(first, len(per_position) - 1)
+            end = np.maximum(last - (1 << power), 0)
+            return np.where(last > first, np.maximum(runs[power, begin], runs[power, end]), 0.0)
+
+        return between
 
     def prefix_sums(self, per_layer: Array) -> Array:
         """[cuts] cumulative sums along the order."""
@@ -129,6 +155,15 @@ class LatticeCuts(CutSpace):
     def stage_positions(self, inner: int, outer: int) -> tuple[int, ...]:
         """The difference of two sets."""
         return tuple(map(int, np.flatnonzero(self.members[outer] & ~self.members[inner])))
+
+
+def _largest_of_runs(values: Array) -> Array:
+    """[power, start] the largest of the 2^power values from `start` on, as far as there are so many."""
+    runs = [values]
+    while (step := 1 << (len(runs) - 1)) < len(values):
+        shifted = np.concatenate([runs[-1][step:], np.zeros(step)])
+        runs.append(np.maximum(runs[-1], shifted))
+    return np.stack(runs)
 
 
 def cut_space(profile: ModelProfile, kind: Cuts, limit: int = MAX_CUTS) -> CutSpace:

@@ -289,10 +289,10 @@ class Search:
         search.prove()
 
     def _improve(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
-        """A good partition of each candidate, fewest operations first, as far as its share of time goes."""
+        """A good partition of each candidate, least bound first, as far as its share of time goes."""
         self._phase = "improving"
         until = self._started + IMPROVING_SHARE * (self.deadline_s - self._started)
-        for candidate in sorted(pipelines, key=lambda c: c.num_microbatches * c.num_devices):
+        for candidate in sorted(pipelines, key=lambda c: bounds[c]):
             if bounds[candidate] >= self._threshold():
                 continue
             search = StepTimeSearch(self._problem(candidate), lambda: self._stop() or time.monotonic() > until)

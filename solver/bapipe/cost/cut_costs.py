@@ -19,7 +19,7 @@ from bapipe.cost import memory
 from bapipe.cost.compute import layer_seconds
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import link_between, transfer_s
-from bapipe.cuts import Array, CutSpace, Indices
+from bapipe.cuts import Array, CutSpace, Indices, Largest
 from bapipe.problem import DeviceKind, Layer, PlanRequest
 
 
@@ -28,8 +28,8 @@ class CutCosts:
     """Prefix sums over cuts at one micro-batch size; seconds and bytes of one micro-batch.
 
     `transfer_s[p]`: [cuts] one way over the boundary behind device p. `limit_bytes[p]`: what device p can hold, its
-    reserve taken off, or infinity. Per position of the topological order: `workspace_bytes`, and `layer_bytes`, what a
-    layer needs by itself with one micro-batch in flight.
+    reserve taken off, or infinity. `workspace_bytes`: of the stage between two cuts. `layer_bytes`: per position of the
+    topological order, what a layer needs by itself with one micro-batch in flight.
     """
 
     space: CutSpace
@@ -41,7 +41,7 @@ class CutCosts:
     static_bytes: Array
     stash_bytes: Array
     crossing_bytes: Array
-    workspace_bytes: Array
+    workspace_bytes: Largest
     layer_bytes: Array
     largest_layer_s: float
     transfer_s: tuple[Array, ...]
@@ -64,16 +64,9 @@ class CutCosts:
             stash_bytes_per_microbatch=self.stash_bytes[outer] - self.stash_bytes[inner],
             input_bytes_per_microbatch=self.crossing_bytes[inner],
             output_bytes_per_microbatch=self.crossing_bytes[outer],
-            workspace_bytes=self._workspace(inner, outer),
+            workspace_bytes=self.workspace_bytes(inner, outer),
         )
         return memory.peak_bytes(stage, in_flight, num_microbatches, self.receive_buffers, training=self.training)
-
-    def _workspace(self, inner: Indices, outer: Indices) -> Array:
-        largest = np.zeros(np.broadcast_shapes(inner.shape, outer.shape))
-        for position in map(int, np.flatnonzero(self.workspace_bytes)):
-            held = ~self.space.holds(position, inner) & self.space.holds(position, outer)
-            np.maximum(largest, held * self.workspace_bytes[position], out=largest)
-        return largest
 
 
 def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> CutCosts:
@@ -104,7 +97,7 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
         static_bytes=space.prefix_sums(static),
         stash_bytes=space.prefix_sums(stash),
         crossing_bytes=crossing,
-        workspace_bytes=workspace[order],
+        workspace_bytes=space.largest(workspace[order]),
         layer_bytes=(static + stash + workspace)[order],
         largest_layer_s=max(map(add, seconds.forward_s, (b * training for b in seconds.backward_s))) / speed,
         transfer_s=_transfers(request, crossing),
