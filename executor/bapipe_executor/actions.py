@@ -4,8 +4,6 @@ The actions are strings in the language of torch's pipeline schedules: `2F0`, `2
 operation that made the tensor; the receiver posts its receive at about the same time, so that the transfer starts at
 once. All sends and receives stand in one order, which every pair of ranks shares: with receives in another order than
 sends, tensors would be mixed up, and where a channel holds one transfer at a time, two ranks could wait for each other.
-
-Kind R is left out: torch executes a recomputed forward where its backward starts.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from bapipe.lowering import Lowered, Operation, Route, lower
 from bapipe.orders import order_numbers, read_orders
 from bapipe.plan import Plan, Stage
 
-SHARES = {"F": (1.0, 0.0), "B": (0.0, 1.0), "I": (0.0, 0.5), "W": (0.0, 0.5), "R": (0.0, 0.0)}
+SHARES = {"F": (1.0, 0.0), "B": (0.0, 1.0), "I": (0.0, 0.5), "W": (0.0, 0.5), "R": (1.0, 0.0)}
 """The parts of a stage's forward and backward that an operation is taken to last."""
 
 
@@ -34,7 +32,6 @@ def actions_of(plan: Plan) -> tuple[tuple[str, ...], ...]:
     orders, faults = read_orders(plan, schedule)
     if faults:
         raise InvalidInputError(faults)
-    orders = [tuple(operation for operation in order if operation.kind != "R") for order in orders]
     chain = [Route(stage, stage + 1, 0.0) for stage in range(len(plan.stages) - 1)]
     lowered = lower(orders, chain, lambda source, target, size_bytes: "overlapped")
     numbers = order_numbers(plan)

@@ -24,8 +24,9 @@ Gradients = tuple[Tensor | None, ...]
 class SplitBackward:
     """The backward of one micro-batch: `input_gradients` once, then `weight_gradients` once.
 
-    `outputs` are what the stage made, `gradients` of them None for the loss; `inputs` what it received. With
-    `defer` false the first half does everything: what is recomputed would be again for every node of the second.
+    `outputs` are what the stage made, `inputs` what it received. `gradients` are those of the outputs, None for one
+    that has none; None altogether for the loss. `anchors` are leaves without a gradient of their own, for the sake of
+    whose readers a backward is run: in the second half, unless they are on the way.
     """
 
     def __init__(
@@ -34,19 +35,18 @@ class SplitBackward:
         gradients: Sequence[Tensor | None] | None,
         inputs: Sequence[Tensor],
         parameters: Iterable[nn.Parameter],
-        *,
-        defer: bool = True,
+        anchors: Iterable[Tensor] = (),
     ) -> None:
-        given = gradients or [None] * len(outputs)
-        kept = [(o, g) for o, g in zip(outputs, given, strict=True) if o.requires_grad]
+        given = [torch.ones_like(output) for output in outputs] if gradients is None else gradients
+        kept = [(o, g) for o, g in zip(outputs, given, strict=True) if o.requires_grad and g is not None]
         self._roots = [get_gradient_edge(output) for output, _ in kept]
-        self._root_gradients = [torch.ones_like(o) if g is None else g for o, g in kept]
+        self._root_gradients = [gradient for _, gradient in kept]
         self._inputs = list(inputs)
-        self._now: list[nn.Parameter] = []
-        self._rest: list[nn.Parameter] = []
-        self._later: dict[Node, list[nn.Parameter]] = defaultdict(list)
+        self._now: list[Tensor] = []
+        self._rest: list[Tensor] = []
+        self._later: dict[Node, list[Tensor]] = defaultdict(list)
         self._arrived: dict[Node, Gradients] = {}
-        self._sort(list(parameters), defer=defer)
+        self._sort([parameter for parameter in parameters if parameter.requires_grad], list(anchors))
 
     def input_gradients(self) -> Gradients:
         """The gradient of each input, None where it has none."""
@@ -85,17 +85,13 @@ class SplitBackward:
             return (None,) * len(inputs)
         return torch.autograd.grad(edges, inputs, gradients, retain_graph=retain_graph, allow_unused=True)
 
-    def _sort(self, parameters: Sequence[nn.Parameter], *, defer: bool) -> None:
+    def _sort(self, parameters: Sequence[Tensor], anchors: Sequence[Tensor]) -> None:
         """When each parameter has its turn."""
-        trainable = [parameter for parameter in parameters if parameter.requires_grad]
-        if not defer:
-            self._now = trainable
-            return
         roots = {edge.node for edge in self._roots}
         readers = _readers(roots)
         targets = [get_gradient_edge(tensor).node for tensor in self._inputs if tensor.requires_grad]
         on_the_way = _reached(targets, readers)
-        for parameter in trainable:
+        for parameter in parameters:
             met, passed = _met_and_passed(get_gradient_edge(parameter).node, on_the_way, readers)
             if not met:
                 self._rest.append(parameter)
@@ -103,6 +99,9 @@ class SplitBackward:
                 self._later[met.pop()].append(parameter)
             else:
                 self._now.append(parameter)
+        for anchor in anchors:
+            if not _met_and_passed(get_gradient_edge(anchor).node, on_the_way, readers)[0]:
+                self._rest.append(anchor)
 
 
 Readers = dict[Node, list[Node]]
@@ -150,7 +149,7 @@ def _met_and_passed(start: Node, on_the_way: set[Node], readers: Readers) -> tup
     return met, passed
 
 
-def _accumulate(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
+def _accumulate(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
     """Adds to the gradients; the first is copied, for two parameters may have been given one tensor."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is None:

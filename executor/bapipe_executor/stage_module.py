@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from bapipe_executor.layered_model import LayeredModel, Value, module_key
-from bapipe_executor.stage_interface import StageInterface, layer_of, tensors_of
+from bapipe_executor.recomputation import Context, Recomputation
+from bapipe_executor.stage_interface import StageInterface, layer_of, spec_of, tensors_of
 from bapipe_executor.value_specs import Specs
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Layers that run one behind the other, and again in the backward if they are `recomputed`."""
+    """Layers that run one behind the other, and again before their backward if they are `recomputed`."""
 
     layers: tuple[str, ...]
     recomputed: bool
@@ -27,7 +28,8 @@ class Segment:
 class StageModule(nn.Module):
     """Runs the layers of a stage. Received tensors come by position, model inputs by name.
 
-    `model` may be an outline: its layers are taken from `layers`, by their keys.
+    `model` may be an outline: its layers are taken from `layers`, by their keys. `context` is opened around every run,
+    such as autocast.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class StageModule(nn.Module):
         interface: StageInterface,
         specs: Specs,
         recomputed: Collection[str] = (),
+        context: Context = nullcontext,
     ) -> None:
         super().__init__()
         self.interface = interface
@@ -47,13 +50,23 @@ class StageModule(nn.Module):
             for layer in interface.layers
         }
         self._segments = tuple(_segments(interface.layers, recomputed))
-        self.recomputes = bool(recomputed)
+        self._specs, self._context = specs, context
+        self._recomputations: list[Recomputation] = []
         self._needed = _needed_after(self._segments, self._reads, (*interface.sends, *self.output))
         self.layers = nn.ModuleDict({key: layers[key] for key in map(module_key, interface.layers)})
 
     def forward(self, *received: Tensor, **inputs: Tensor) -> Any:
         """What the stage sends, as a tuple; of the last stage the model's output."""
-        tensors = dict(inputs) | dict(zip(self.interface.receives, _aliases(received), strict=True))
+        with self._context():
+            return self._forward(received, inputs)
+
+    def taken_recomputations(self) -> list[Recomputation]:
+        """What the last forward has left to be run again; it is handed out once."""
+        taken, self._recomputations = self._recomputations, []
+        return taken
+
+    def _forward(self, received: tuple[Tensor, ...], inputs: dict[str, Tensor]) -> Any:
+        tensors = inputs | dict(zip(self.interface.receives, aliases(received), strict=True))
         for segment, needed in zip(self._segments, self._needed, strict=True):
             self._run(segment, tensors, needed)
             tensors = {name: tensor for name, tensor in tensors.items() if name in needed or name in inputs}
@@ -73,12 +86,16 @@ class StageModule(nn.Module):
         made = tuple(name for name in needed if layer_of(name) in segment.layers)
 
         def run(*values: Tensor) -> tuple[Tensor, ...]:
-            inner = dict(zip(given, values, strict=True))
+            inner = dict(zip(given, aliases(values), strict=True))
             for layer in segment.layers:
                 self._call(layer, inner)
             return tuple(inner[name] for name in made)
 
-        tensors.update(zip(made, checkpoint(run, *given.values(), use_reentrant=False), strict=True))
+        parameters = [p for layer in segment.layers for p in self.layers[module_key(layer)].parameters()]
+        recomputation = Recomputation(run, parameters, self._context)
+        differentiable = [spec_of(name, self._specs).requires_grad for name in made]
+        tensors.update(zip(made, recomputation(tuple(given.values()), differentiable), strict=True))
+        self._recomputations.append(recomputation)
 
     def _call(self, layer: str, tensors: dict[str, Tensor]) -> None:
         made: Value = self.layers[module_key(layer)](*(argument.of(tensors) for argument in self._reads[layer]))
@@ -115,7 +132,7 @@ class _Alias(torch.autograd.Function):
         return gradients
 
 
-def _aliases(received: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def aliases(received: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     differentiable = [tensor for tensor in received if tensor.requires_grad]
     if not differentiable:
         return received

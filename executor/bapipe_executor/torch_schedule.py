@@ -6,6 +6,7 @@ the end of a step. What differs here:
 - the peer of a transfer depends on the micro-batch, so that a stage may have replicas that take micro-batches in turn;
 - metadata is static, so that no stage is run to find its shapes;
 - a split backward is our own: torch's counts some gradients of parameters that are used twice, and loses others;
+- kind R executes recomputed layers again, ahead of their backward;
 - losses belong to their micro-batch, so that the last stage may take them in any order;
 - receive buffers live from the receive to the end of the backward, and sent activations until their gradient arrives.
 """
@@ -13,8 +14,8 @@ the end of a step. What differs here:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -29,13 +30,12 @@ from torch.distributed.pipelining.schedules import (
     _wait_batch_p2p,
 )
 
+from bapipe.orders import OPERATION
 from bapipe_executor.placement import Placement
-from bapipe_executor.split_backward import SplitBackward
+from bapipe_executor.recomputation import Context, Recomputation
+from bapipe_executor.split_backward import Gradients, SplitBackward
 from bapipe_executor.stage_module import StageModule
 from bapipe_executor.value_specs import TensorSpec
-
-Compute = Callable[[], AbstractContextManager[None]]
-"""Opens the context in which forwards and losses run, such as autocast."""
 
 MicrobatchLoss = Callable[[Any, int], Tensor]
 """(output, micro-batch) -> the share of that micro-batch in the loss of the mini-batch."""
@@ -54,7 +54,7 @@ class Seat:
 class ReplicatedStage(PipelineStage):
     """A stage of which other ranks may have copies: micro-batch k is sent to, and received from, its replica there."""
 
-    def __init__(self, seat: Seat, placement: Placement, device: torch.device, compute: Compute) -> None:
+    def __init__(self, seat: Seat, placement: Placement, device: torch.device) -> None:
         num_stages, ranks = len(placement.stage_ranks), len(placement.devices)
         super().__init__(
             seat.module,
@@ -65,42 +65,60 @@ class ReplicatedStage(PipelineStage):
             output_args=tuple(spec.on_meta() for spec in seat.sends),
         )
         self.num_stages = num_stages
-        self.interface = seat.module.interface
+        self.module = seat.module
         self.placement = placement
-        self.compute = compute
         self.microbatch = 0
+        self.recomputations: dict[int, list[Recomputation]] = {}
         self.awaiting_gradient: dict[int, list[dist.Work]] = {}
 
     def peer_is_here(self, stage: int, microbatch: int) -> bool:
         """Whether this rank has that micro-batch of another stage, too."""
         return self.placement.rank_of(stage, microbatch) == self.group_rank
 
-    def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
-        with self.compute():
-            return super().forward_maybe_with_nosync(*args, **kwargs)  # type: ignore[no-untyped-call]
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+        self.recomputations[fwd_chunk_id] = self.module.taken_recomputations()
+        return output
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        self.microbatch = bwd_chunk_id
+        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        gradients = self.bwd_cache[bwd_chunk_id]
+        self.bwd_cache[bwd_chunk_id] = tuple(None if g is None else g.contiguous() for g in gradients)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        self.microbatch = bwd_chunk_id
+        super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def backward_maybe_with_nosync(
         self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
     ) -> Any:
+        recomputations = self.recomputations[self.microbatch]
+        for recomputation in recomputations:
+            recomputation.defer = backward_type == "input"
         if backward_type == "full":
             return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
-        if backward_type == "weight":
-            return (), bwd_kwargs["param_groups"].weight_gradients()
+        if backward_type == "input":
+            return self._input_gradients(bwd_kwargs, recomputations)
+        bwd_kwargs["param_groups"].weight_gradients()
+        for recomputation in recomputations:
+            recomputation.weight_gradients()
+        return (), None
+
+    def _input_gradients(
+        self, bwd_kwargs: dict[str, Any], recomputations: Sequence[Recomputation]
+    ) -> tuple[Gradients, SplitBackward]:
+        """The first half of a backward, and the second to come; torch keeps that, and nothing else any more."""
         backward = SplitBackward(
             bwd_kwargs["stage_output"],
             bwd_kwargs["output_grads"],
             bwd_kwargs["input_values"],
             self.submod.parameters(),
-            defer=not self.submod.recomputes,
+            [recomputation.anchor for recomputation in recomputations],
         )
         gradients = backward.input_gradients()
-        bwd_kwargs.update(stage_output=None, output_grads=None, input_values=None)  # what is left is the second half's
+        bwd_kwargs.update(stage_output=None, output_grads=None, input_values=None)
         return gradients, backward
-
-    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
-        super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
-        gradients = self.bwd_cache[bwd_chunk_id]
-        self.bwd_cache[bwd_chunk_id] = tuple(None if g is None else g.contiguous() for g in gradients)
 
     def set_local_bwd_input(self, next_stage_bwd_outputs: tuple[Tensor | None, ...], mb_index: int) -> None:
         infos = self.grad_recv_info[mb_index]
@@ -122,7 +140,8 @@ class ReplicatedStage(PipelineStage):
         return self._for(bwd_chunk_id, super().get_bwd_send_ops)
 
     def release(self, microbatch: int) -> None:
-        """Frees the receive buffers of a micro-batch whose backward has ended."""
+        """Frees what is left of a micro-batch whose backward has ended."""
+        del self.recomputations[microbatch]
         for info in (*self.args_recv_info[microbatch], *self.grad_recv_info[microbatch]):
             info.buffer = None
 
@@ -169,6 +188,12 @@ class ReplicatedStage(PipelineStage):
         return torch.ones(1, dtype=torch.int32)
 
 
+class _Recompute(StrEnum):
+    """The kind of operation that torch does not have."""
+
+    RECOMPUTE = "R"
+
+
 class ScheduleRuntime(_PipelineScheduleRuntime):
     """Executes the actions of this rank, step by step."""
 
@@ -179,23 +204,22 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
         actions: Sequence[Sequence[str]],
         num_microbatches: int,
         device: torch.device,
-        compute: Compute,
+        context: Context,
     ) -> None:
-        stages = {seat.stage: ReplicatedStage(seat, placement, device, compute) for seat in seats}
+        stages = {seat.stage: ReplicatedStage(seat, placement, device) for seat in seats}
         super().__init__(  # type: ignore[no-untyped-call]
             list(stages.values()), num_microbatches, loss_fn=_never_called, scale_grads=False
         )
         self.stages = stages
-        self.compute = compute
-        self.pipeline_order_with_comms = {
-            rank: [_Action.from_str(action) for action in order] for rank, order in enumerate(actions)
-        }
+        self.context = context
+        self.pipeline_order_with_comms = {rank: list(map(_action, order)) for rank, order in enumerate(actions)}
         self._comp_type_to_function_map = {
             _ComputationType.FORWARD: self._forward,
             _ComputationType.FULL_BACKWARD: self._backward,
             _ComputationType.BACKWARD_INPUT: self._backward,
             _ComputationType.BACKWARD_WEIGHT: self._weight_gradient,
             _ComputationType.SEND_F: self._send_activation,
+            _Recompute.RECOMPUTE: self._recompute,  # type: ignore[dict-item]
         }
         self._inputs: Sequence[Mapping[str, Tensor]] = ()
         self._loss: MicrobatchLoss | None = None
@@ -214,11 +238,11 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
     def _forward(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)
         self._await(self.fwd_recv_ops, stage, k)
-        inputs = {name: self._inputs[k][name] for name in stage.interface.inputs}
+        inputs = {name: self._inputs[k][name] for name in stage.module.interface.inputs}
         output = stage.forward_one_chunk(k, (), inputs, save_forward_output=False)
         if stage.is_last:
             assert self._loss is not None
-            with self.compute():
+            with self.context():
                 self._losses[k] = self._loss(output, k)
         elif stage.peer_is_here(stage.stage_index + 1, k):
             self.stages[stage.stage_index + 1].set_local_fwd_input(output, k)
@@ -241,6 +265,11 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
         stage.backward_weight_one_chunk(k)
         stage.release(k)
 
+    def _recompute(self, action: _Action, context: Any) -> None:
+        stage, k = self._stage_and_microbatch(action)
+        for recomputation in stage.recomputations[k]:
+            recomputation.again()
+
     def _send_activation(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)
         stage.awaiting_gradient[k] = _batch_p2p(stage.get_fwd_send_ops(k))
@@ -252,6 +281,14 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
     @staticmethod
     def _await(posted: dict[tuple[int, int], list[dist.Work]], stage: ReplicatedStage, microbatch: int) -> None:
         _wait_batch_p2p(posted.pop((stage.stage_index, microbatch), []))
+
+
+def _action(name: str) -> _Action:
+    """`1R0`, which torch does not know, or anything else, which it does."""
+    found = OPERATION.fullmatch(name)
+    if found is None or found[2] != "R":
+        return _Action.from_str(name)  # type: ignore[no-any-return]
+    return _Action(int(found[1]), _Recompute.RECOMPUTE, int(found[3]))  # type: ignore[arg-type]
 
 
 def _never_called(*_: Any) -> Tensor:

@@ -146,7 +146,12 @@ class PipelineTrainer:
         for stage in self.placement.stages_of(self.rank):
             interface = interfaces[stage]
             module = StageModule(
-                self._outline, self.module.layers, interface, specs, self.plan.stages[stage].recomputed_layers
+                self._outline,
+                self.module.layers,
+                interface,
+                specs,
+                self.plan.stages[stage].recomputed_layers,
+                self._autocast,
             )
             receives, sends = (tuple(spec_of(t, specs) for t in ts) for ts in (interface.receives, interface.sends))
             seats.append(Seat(stage, module, receives, sends))

@@ -46,9 +46,8 @@ def cases(parts: Parts) -> dict[str, Forward]:
     }
 
 
-@pytest.mark.parametrize("defer", [True, False])
 @pytest.mark.parametrize("name", list(cases(Parts())))
-def test_both_halves_are_the_whole(name: str, defer: bool) -> None:
+def test_both_halves_are_the_whole(name: str) -> None:
     torch.manual_seed(3)
     parts = Parts().double()
     forward = cases(parts)[name]
@@ -62,7 +61,7 @@ def test_both_halves_are_the_whole(name: str, defer: bool) -> None:
     parts.zero_grad()
     total = torch.zeros_like(x)
     for _ in range(2):
-        split = SplitBackward(forward(x), gradients, [x, torch.tensor(1)], parts.parameters(), defer=defer)
+        split = SplitBackward(forward(x), gradients, [x, torch.tensor(1)], parts.parameters())
         first, second = split.input_gradients()
         split.weight_gradients()
         assert first is not None
