@@ -34,10 +34,11 @@ def reduce_gradients(holdings: Sequence[Holding], bucket_bytes: int) -> None:
         _spread(bucket, flat)
 
 
-def squared_norm(holdings: Sequence[Holding], rank: int) -> float:
+def squared_norm(holdings: Sequence[Holding], rank: int) -> Tensor | float:
     """The sum of the squares of the gradients of which `rank` is the first holder: over all ranks, each counts once."""
     gradients = [p.grad for h in holdings if h.ranks[0] == rank for p in h.parameters if p.grad is not None]
-    return sum(float(torch.linalg.vector_norm(gradient, dtype=_precise(gradient)) ** 2) for gradient in gradients)
+    norms = [torch.linalg.vector_norm(gradient, dtype=_precise(gradient)).double() for gradient in gradients]
+    return torch.stack(norms).square().sum() if norms else 0.0
 
 
 def scale_gradients(holdings: Sequence[Holding], factor: float) -> None:

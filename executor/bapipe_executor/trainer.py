@@ -115,14 +115,16 @@ class PipelineTrainer:
         return loss
 
     def _total_loss_and_clip(self, losses: Iterable[Tensor]) -> float:
-        own = sum(float(loss) for loss in losses)
-        squares = squared_norm(self._holdings, self.rank) if self.max_gradient_norm is not None else 0.0
-        totals = torch.tensor([own, squares], dtype=torch.float64, device=self.device)
+        totals = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for loss in losses:
+            totals[0] += loss
+        if self.max_gradient_norm is not None:
+            totals[1] = squared_norm(self._holdings, self.rank)
         dist.all_reduce(totals)
-        loss, squares = totals.tolist()
+        total, squares = totals.tolist()
         if self.max_gradient_norm is not None:
             scale_gradients(self._holdings, min(1.0, self.max_gradient_norm / (squares**0.5 + 1e-6)))
-        return float(loss)
+        return float(total)
 
     def _update(self) -> None:
         if self.optimizer is not None:
@@ -140,7 +142,8 @@ class PipelineTrainer:
         return self._runtimes[key]
 
     def _make_runtime(self, microbatch: Batch) -> ScheduleRuntime:
-        specs = value_specs(self._outline, microbatch.inputs, self.device, self._autocast())
+        typed_by = self.device if self._autocast_type is not None else torch.device("cpu")
+        specs = value_specs(self._outline, microbatch.inputs, typed_by, self._autocast())
         interfaces = stage_interfaces(self._outline, self._stage_layers, specs)
         seats = []
         for stage in self.placement.stages_of(self.rank):
