@@ -78,6 +78,17 @@ def test_it_trains_what_one_process_trains(folder: Path) -> None:
     assert done.stdout.startswith(f"2 steps; loss {expected.losses[-1]:.6g}; the last step took ")
 
 
+def test_the_example_trains(folder: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "train.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(example)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "plan.json"], cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == [f"step {k}" for k in range(1, 6)]
+
+
 def test_a_worker_that_fails_ends_the_run_with_its_reason(folder: Path) -> None:
     done = run(folder, "--steps", "5", "--data", "mine:three_batches")
     assert done.returncode == 7
