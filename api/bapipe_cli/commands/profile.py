@@ -48,6 +48,9 @@ SizesOption = Annotated[str, typer.Option("--microbatch-sizes", metavar="1,2,4",
 RepeatsOption = Annotated[
     int, typer.Option("--repeats", min=1, help="Runs of each layer in each of three rounds; the least counts.")
 ]
+AutocastOption = Annotated[
+    Literal["bf16"] | None, typer.Option("--autocast", help="Mixed precision, as `bapipe run` has it.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="What the profile is called [default: by its factory].")]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the profile to this file, as JSON.", show_default=False)
@@ -63,6 +66,7 @@ def profile(
     device_kind: KindOption = None,
     microbatch_sizes: SizesOption = "1,2,4",
     repeats: RepeatsOption = 10,
+    autocast: AutocastOption = None,
     name: NameOption = None,
     output: OutputOption = None,
     json_output: JsonOption = False,
@@ -78,7 +82,7 @@ def profile(
         sys.path.insert(0, os.getcwd())
         from bapipe_executor.profiling import from_factories
 
-        subject = from_factories.Subject(model, data, loss, name)
+        subject = from_factories.Subject(model, data, loss, name, autocast)
         with counted_progress(f"profile of {model}") as report:
             if analytic is not None:
                 made = from_factories.compute(subject, kind=analytic, microbatch_sizes=sizes, report=report)

@@ -29,6 +29,7 @@ def analytic_profile(
     efficiency: Efficiency,
     microbatch_sizes: Sequence[int],
     report: Report,
+    autocast: torch.dtype | None = None,
 ) -> ModelProfile:
     """Times by the roofline of `device_kind`, bytes by what autograd keeps of tensors without data.
 
@@ -43,11 +44,12 @@ def analytic_profile(
     with fake_tensors():
         fake_model, fake_loss = faked(model), faked(loss)
         observed = {
-            size: Sweep(fake_model, fake_loss, faked_batch(batch), clock).observe(counter)
+            size: Sweep(fake_model, fake_loss, faked_batch(batch), clock, autocast).observe(counter)
             for size, batch in batches.items()
         }
     shares = f"{percent_text(efficiency.compute)} of peak FLOP/s, {percent_text(efficiency.memory)} of memory bandwidth"
-    source = f"Computed: roofline of {device_kind.name} at {shares}, torch {torch.__version__}."
+    mixed = f", {str(autocast).removeprefix('torch.')} autocast" if autocast else ""
+    source = f"Computed: roofline of {device_kind.name} at {shares}{mixed}, torch {torch.__version__}."
     return model_profile(
         name, model, observed, device_kind.name, source, ["times are computed by a roofline, not measured"]
     )

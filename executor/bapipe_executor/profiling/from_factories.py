@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -28,13 +28,14 @@ from bapipe_executor.profiling.progress import Report
 @dataclass(frozen=True)
 class Subject:
     """What is profiled, by the names of its factories. `data` None: the model's name with `_data`; `loss` None: `loss`
-    beside the model, if there is one.
+    beside the model, if there is one. `autocast`: mixed precision of this type, as the network is trained.
     """
 
     model: str
     data: str | None = None
     loss: str | None = None
     name: str | None = None
+    autocast: Literal["bf16"] | None = None
 
 
 class Parts(NamedTuple):
@@ -72,6 +73,7 @@ def measure(
         microbatch_sizes=microbatch_sizes,
         repeats=repeats,
         report=report,
+        autocast=_autocast(subject),
     )
 
 
@@ -88,6 +90,7 @@ def compute(subject: Subject, *, kind: str, microbatch_sizes: tuple[int, ...], r
         efficiency=EFFICIENCY,
         microbatch_sizes=microbatch_sizes,
         report=report,
+        autocast=_autocast(subject),
     )
 
 
@@ -123,6 +126,10 @@ def _preset(name: str) -> DeviceKind:
             [Fault("unknown_device_kind", f"there is no device kind {name!r}; {hint}", "/analytic")]
         )
     return kind
+
+
+def _autocast(subject: Subject) -> torch.dtype | None:
+    return torch.bfloat16 if subject.autocast == "bf16" else None
 
 
 def _name(subject: Subject) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,15 +14,21 @@ from bapipe_executor.profiling.tensors import detached, tensors_in
 
 
 class LayerRun:
-    """A callable with its arguments as leaves. `name` is for messages; `parameters` get gradients."""
+    """A callable with its arguments as leaves. `name` is for messages; `parameters` get gradients.
 
-    def __init__(self, name: str, call: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    `autocast`: the type of mixed precision, None for the types that everything has.
+    """
+
+    def __init__(
+        self, name: str, call: Callable[..., Any], arguments: Sequence[Any], autocast: torch.dtype | None = None
+    ) -> None:
         self.name = name
         self.arguments = detached(tuple(arguments))
         self.inputs = [tensor for tensor in tensors_in(self.arguments) if tensor.requires_grad]
         parameters = call.parameters() if isinstance(call, nn.Module) else ()
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self.call = call
+        self._autocast = autocast
 
     def forward(self) -> Any:
         """What the layer makes, with the graph of its backward.
@@ -31,7 +37,8 @@ class LayerRun:
             InvalidInputError: the layer changes what it reads, which no stage that starts with it could do.
         """
         try:
-            return self.call(*self.arguments)
+            with self._precision():
+                return self.call(*self.arguments)
         except RuntimeError as error:
             if "in-place operation" not in str(error):
                 raise
@@ -62,6 +69,12 @@ class LayerRun:
             with torch.no_grad():
                 for buffer, before in buffers:
                     buffer.copy_(before)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self._autocast is None:
+            return nullcontext()
+        device = next((tensor.device.type for tensor in tensors_in(self.arguments)), "cpu")
+        return torch.autocast(device, self._autocast)
 
     def _buffers(self) -> Iterator[Tensor]:
         return self.call.buffers() if isinstance(self.call, nn.Module) else iter(())

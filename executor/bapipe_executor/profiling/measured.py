@@ -37,6 +37,7 @@ def measured_profile(
     microbatch_sizes: Sequence[int],
     repeats: int,
     report: Report,
+    autocast: torch.dtype | None = None,
 ) -> ModelProfile:
     """Times and bytes of every layer on `device`, named `device_kind`, with micro-batches that `batch_of` makes.
 
@@ -50,7 +51,7 @@ def measured_profile(
     batches = {size: batch_of(size).to(device) for size in microbatch_sizes}
     counter = LayerCounter(report, ROUNDS * len(batches) * len(model.names))
     rounds = [
-        {size: Sweep(model, loss, batch, clock).observe(counter) for size, batch in batches.items()}
+        {size: Sweep(model, loss, batch, clock, autocast).observe(counter) for size, batch in batches.items()}
         for _ in range(ROUNDS)
     ]
     observed = {
@@ -58,12 +59,18 @@ def measured_profile(
         for size in batches
     }
     return model_profile(
-        name, model, observed, device_kind, _source(device, repeats), [*_repeatability(rounds), *_launches(clock)]
+        name,
+        model,
+        observed,
+        device_kind,
+        _source(device, repeats, autocast),
+        [*_repeatability(rounds), *_launches(clock)],
     )
 
 
-def _source(device: torch.device, repeats: int) -> str:
+def _source(device: torch.device, repeats: int, autocast: torch.dtype | None) -> str:
     what = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    what += f", {str(autocast).removeprefix('torch.')} autocast" if autocast else ""
     return f"Measured: {what}, torch {torch.__version__}, least of {ROUNDS} × {repeats} runs a layer."
 
 

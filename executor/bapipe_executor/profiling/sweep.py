@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from bapipe_executor.batch import Batch
 from bapipe_executor.layered_model import LayeredModel, source_of
 from bapipe_executor.loss import Loss
@@ -46,8 +48,10 @@ class LayerObservation:
 class Sweep:
     """One pass over the layers with a micro-batch. The loss counts for the layer whose output it reads."""
 
-    def __init__(self, model: LayeredModel, loss: Loss | None, batch: Batch, clock: Clock) -> None:
-        self._model, self._loss, self._batch, self._clock = model, loss, batch, clock
+    def __init__(
+        self, model: LayeredModel, loss: Loss | None, batch: Batch, clock: Clock, autocast: torch.dtype | None = None
+    ) -> None:
+        self._model, self._loss, self._batch, self._clock, self._autocast = model, loss, batch, clock, autocast
         self._device = next(iter(batch.inputs.values())).device
         self._stash = Stash([*model.parameters(), *model.buffers(), *batch.inputs.values(), batch.target])
         self._known: dict[Any, LayerObservation] = {}
@@ -67,12 +71,14 @@ class Sweep:
     def _layer(self, name: str) -> LayerObservation:
         reads = self._model.reads[name]
         arguments = [self._model.select(read, self._values) for read in reads]
-        seen, made = self._run(LayerRun(name, self._model.layer(name), arguments))
+        seen, made = self._run(LayerRun(name, self._model.layer(name), arguments, self._autocast))
         self._values[name] = made
         self._forget(reads)
         if self._loss is not None and source_of(self._model.output)[0] == name:
             output = self._model.select(self._model.output, self._values)
-            seen = seen.with_loss(self._run(LayerRun(name, self._loss, (output, self._batch.target)))[0])
+            seen = seen.with_loss(
+                self._run(LayerRun(name, self._loss, (output, self._batch.target), self._autocast))[0]
+            )
         return seen
 
     def _run(self, run: LayerRun) -> tuple[LayerObservation, Any]:

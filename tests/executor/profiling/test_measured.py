@@ -22,7 +22,9 @@ def ignore(done: int, total: int, layer: str) -> None:
     assert done < total
 
 
-def profile(model: LayeredModel, batch_of: Any, *sizes: int, loss: Any = None) -> ModelProfile:
+def profile(
+    model: LayeredModel, batch_of: Any, *sizes: int, loss: Any = None, autocast: torch.dtype | None = None
+) -> ModelProfile:
     return measured_profile(
         model,
         loss,
@@ -33,6 +35,7 @@ def profile(model: LayeredModel, batch_of: Any, *sizes: int, loss: Any = None) -
         microbatch_sizes=sizes or (2, 4),
         repeats=1,
         report=ignore,
+        autocast=autocast,
     )
 
 
@@ -66,6 +69,16 @@ def test_bytes_of_a_chain_are_those_that_autograd_keeps() -> None:
     assert [layer.stash_bytes_per_sample for layer in made.layers] == [0, 64, 0]
     assert [first.parameter_bytes, relu.parameter_bytes, last.parameter_bytes] == [4 * 144, 0, 4 * 68]
     assert [layer.forward_flops_per_sample for layer in made.layers] == [2 * 8 * 16, 0, 2 * 16 * 4]
+
+
+def test_mixed_precision_halves_what_products_make_and_keeps_their_weights_again() -> None:
+    first, last = profile(chain(nn.Linear(8, 16), nn.Linear(16, 4)), rows(8), 2, autocast=torch.bfloat16).layers
+
+    assert [first.output_bytes_per_sample, last.output_bytes_per_sample] == [32, 8]
+    assert first.parameter_bytes == 4 * 144
+    # Its input and its weights, rounded for this micro-batch of two samples; the next layer keeps its output.
+    assert first.stash_bytes_per_sample == 2 * 8 + 32
+    assert last.stash_bytes_per_sample == 2 * 64 / 2
 
 
 def test_the_backward_is_split_where_it_can_be() -> None:
