@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "docs/files.md", "docs/service.md")
+DOCUMENTS = ("README.md", "docs/files.md", "docs/service.md", "docs/profiling.md")
 COMMANDS = [
     command
     for document in DOCUMENTS
