@@ -47,7 +47,7 @@ def main() -> None:
         )
         with service(Path(folder)) as url:
             out.print(f"The service runs on {url}. Submitting {EXAMPLE} on {CLUSTER}, {BATCH} samples a step.\n")
-            plan = plan_there(request, url)
+            plan, _ = plan_there(request, url)
         show(plan)
 
 

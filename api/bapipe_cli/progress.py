@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
@@ -13,10 +13,24 @@ from rich.progress_bar import ProgressBar
 from bapipe.quantities import gap_text, seconds_text
 from bapipe_cli.output import console, visible
 
-if TYPE_CHECKING:
-    from bapipe.planner import Progress as SearchProgress
 
-Report = Callable[["SearchProgress"], None]
+class SearchProgress(Protocol):
+    """What is known of a search, here or on a service: seconds of its objective, None where not known."""
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def incumbent_s(self) -> float | None: ...
+
+    @property
+    def lower_bound_s(self) -> float | None: ...
+
+    @property
+    def gap(self) -> float | None: ...
+
+
+Report = Callable[[SearchProgress], None]
 
 
 @contextmanager

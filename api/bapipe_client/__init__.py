@@ -1,10 +1,12 @@
 """The client of the BaPipe service. It needs httpx and pydantic only."""
 
-from bapipe_client.client import Client
+from bapipe_client.async_client import AsyncClient, AsyncJob
+from bapipe_client.client import Client, Job
 from bapipe_client.errors import (
     BaPipeError,
     Fault,
     InvalidInputError,
+    NotAllowedError,
     NotFoundError,
     ServerError,
     ServiceBusyError,
@@ -12,19 +14,34 @@ from bapipe_client.errors import (
     ServiceTimeoutError,
     ServiceUnreachableError,
     SolveFailedError,
+    StillRunningError,
     TimeLimitError,
     UnexpectedResponseError,
 )
-from bapipe_client.models import PlanResource, Problem, SimulationResult, Timeline
+from bapipe_client.models import (
+    PlanResource,
+    PlanSummary,
+    Problem,
+    ProgressEvent,
+    SimulationResult,
+    Timeline,
+    Validation,
+)
 
 __all__ = [
+    "AsyncClient",
+    "AsyncJob",
     "BaPipeError",
     "Client",
     "Fault",
     "InvalidInputError",
+    "Job",
+    "NotAllowedError",
     "NotFoundError",
     "PlanResource",
+    "PlanSummary",
     "Problem",
+    "ProgressEvent",
     "ServerError",
     "ServiceBusyError",
     "ServiceError",
@@ -32,7 +49,9 @@ __all__ = [
     "ServiceUnreachableError",
     "SimulationResult",
     "SolveFailedError",
+    "StillRunningError",
     "TimeLimitError",
     "Timeline",
     "UnexpectedResponseError",
+    "Validation",
 ]

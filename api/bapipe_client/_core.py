@@ -7,11 +7,13 @@ drives it with blocking calls; an asynchronous client drives the same one with a
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+import time
+import uuid
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -19,23 +21,27 @@ from pydantic import BaseModel, ValidationError
 from bapipe.errors import InvalidInputError, TimeLimitError
 from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan
-from bapipe.problem import PlanRequest
+from bapipe.problem import ModelProfile, PlanRequest
 from bapipe_client._retries import RETRIED_STATUSES, RetryPolicy, retry_after_s
 from bapipe_client.errors import (
+    NotAllowedError,
     NotFoundError,
     ServerError,
     ServiceBusyError,
     ServiceError,
     ServiceUnreachableError,
     SolveFailedError,
+    StillRunningError,
     UnexpectedResponseError,
 )
-from bapipe_client.models import PlanResource, Problem, SimulationResult
+from bapipe_client.models import PlanPage, PlanResource, PlanSummary, Problem, SimulationResult, Validation
 
-SOLVE_RESERVE_S = 10.0
-"""How much longer than its time limit a search is waited for in one request: start, child process, last word."""
+WAIT_S = 30.0
+"""How long one request waits for a search: longer, and something on the way may take the connection for dead."""
+
+JSON = {"Content-Type": "application/json"}
 INPUT_STATUSES = frozenset({400, 413, 415, 422})
-POLL_S = 1.0
+POLL_S = 0.5
 
 A = TypeVar("A", bound=BaseModel)
 R = TypeVar("R")
@@ -45,15 +51,14 @@ R = TypeVar("R")
 class Call:
     """A request to be sent, and how much longer than usual its answer may take.
 
-    `repeatable`: sending it twice does what sending it once does.
+    Sending any of them twice does what sending it once does: a submission has an idempotency key.
     """
 
     method: str
     path: str
-    content: str | None = None
+    content: str | bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     wait_s: float = 0.0
-    repeatable: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,36 @@ class Pause:
 Conversation = Generator[Call | Pause, httpx.Response | ServiceError | None, R]
 
 
-def plan(request: PlanRequest, retries: RetryPolicy) -> Conversation[Plan]:
+def request_of(request: PlanRequest | None, fields: Mapping[str, Any]) -> PlanRequest:
+    """The request, or the one with these fields.
+
+    Raises:
+        InvalidInputError: with every fault of the fields.
+    """
+    if request is not None and fields:
+        raise TypeError("give a request, or the fields of one, not both")
+    return request or parse(PlanRequest, dict(fields))
+
+
+def submit(
+    request: PlanRequest, retries: RetryPolicy, *, key: str | None, fresh: bool = False, wait_s: float = 0.0
+) -> Conversation[PlanResource]:
+    """Submits `request`, and waits a moment for its plan. The key lets it be sent again: that makes no second job.
+
+    Raises:
+        InvalidInputError: the service refuses the request; it holds every fault.
+        ServiceError: it does not take it for another reason.
+    """
+    headers = {**JSON, "Idempotency-Key": key or uuid.uuid4().hex}
+    if fresh:
+        headers["Cache-Control"] = "no-cache"
+    if wait_s:
+        headers["Prefer"] = f"wait={math.ceil(wait_s)}"
+    call = Call("POST", "/v1/plans", request.model_dump_json(), headers, wait_s)
+    return read(PlanResource, (yield from _exchange(call, retries)))
+
+
+def plan(request: PlanRequest, retries: RetryPolicy, *, fresh: bool = False) -> Conversation[Plan]:
     """Submits `request`, and reads its plan as soon as there is one.
 
     Raises:
@@ -74,25 +108,75 @@ def plan(request: PlanRequest, retries: RetryPolicy) -> Conversation[Plan]:
         TimeLimitError: no plan was found in time.
         ServiceError: anything else that ends without a plan.
     """
-    wait_s = request.time_limit_s + SOLVE_RESERVE_S
-    headers = {"Content-Type": "application/json", "Prefer": f"wait={math.ceil(wait_s)}"}
-    call = Call("POST", "/v1/plans", request.model_dump_json(), headers, wait_s, repeatable=False)
-    response = yield from _exchange(call, retries)
-    resource = read(PlanResource, response)
-    while not resource.finished:
-        yield Pause(min(_asked_wait_s(response) or POLL_S, retries.longest_wait_s))
-        response = yield from _exchange(Call("GET", _plan_path(resource.id)), retries)
-        resource = read(PlanResource, response)
-    return _plan_of(resource)
+    resource = yield from submit(request, retries, key=None, fresh=fresh, wait_s=WAIT_S)
+    if not resource.finished:
+        resource = yield from wait(resource, retries)
+    return plan_of(resource)
+
+
+def wait(resource: PlanSummary, retries: RetryPolicy, *, most_s: float | None = None) -> Conversation[PlanResource]:
+    """The plan once its search has ended.
+
+    Raises:
+        StillRunningError: it has not, after `most_s`.
+    """
+    deadline_s = math.inf if most_s is None else time.monotonic() + most_s
+    state = resource.state
+    while True:
+        left_s = min(WAIT_S, max(deadline_s - time.monotonic(), 0.0))
+        call = Call("GET", _plan_path(resource.id), None, {"Prefer": f"wait={math.ceil(left_s)}"}, left_s)
+        asked_s = time.monotonic()
+        found = read(PlanResource, (yield from _exchange(call, retries)))
+        if found.finished:
+            return found
+        state = found.state
+        if time.monotonic() >= deadline_s:
+            raise StillRunningError(resource.id, state, most_s or 0.0)
+        if time.monotonic() - asked_s < POLL_S:
+            yield Pause(POLL_S)  # it does not wait: it stops, or waits less than it is asked to
 
 
 def get_plan(plan_id: str, retries: RetryPolicy) -> Conversation[PlanResource]:
     return read(PlanResource, (yield from _exchange(Call("GET", _plan_path(plan_id)), retries)))
 
 
+def cancel(plan_id: str, retries: RetryPolicy) -> Conversation[PlanResource]:
+    return read(PlanResource, (yield from _exchange(Call("DELETE", _plan_path(plan_id)), retries)))
+
+
+def list_page(token: str | None, states: Sequence[str], page_size: int, retries: RetryPolicy) -> Conversation[PlanPage]:
+    parameters = [("page_size", str(page_size)), *(("state", state) for state in states)]
+    parameters += [("page_token", token)] if token else []
+    return read(PlanPage, (yield from _exchange(Call("GET", f"/v1/plans?{urlencode(parameters)}"), retries)))
+
+
+def export(plan_id: str, form: str, retries: RetryPolicy) -> Conversation[str]:
+    path = f"{_plan_path(plan_id)}/exports/{quote(form, safe='')}"
+    response = yield from _exchange(Call("GET", path), retries)
+    return response.text
+
+
+def validate(request: PlanRequest, retries: RetryPolicy) -> Conversation[Validation]:
+    call = Call("POST", "/v1/plans:validate", request.model_dump_json(), JSON)
+    return read(Validation, (yield from _exchange(call, retries)))
+
+
+def import_profile(
+    content: bytes, parameters: Mapping[str, object], retries: RetryPolicy
+) -> Conversation[ModelProfile]:
+    given = {name: value for name, value in parameters.items() if value is not None}
+    call = Call("POST", f"/v1/profiles:import?{urlencode(given)}", content, {"Content-Type": "text/plain"})
+    return read(ModelProfile, (yield from _exchange(call, retries)))
+
+
+def presets(name: str, kind: type[A], retries: RetryPolicy) -> Conversation[dict[str, A]]:
+    response = yield from _exchange(Call("GET", f"/v1/presets/{name}"), retries)
+    values = parse_json(response.content)
+    return {key: parse(kind, value) for key, value in values.items()}
+
+
 def simulate(subject: Plan, retries: RetryPolicy) -> Conversation[SimulationResult]:
-    headers = {"Content-Type": "application/json"}
-    call = Call("POST", "/v1/simulations", subject.model_dump_json(), headers)
+    call = Call("POST", "/v1/simulations", subject.model_dump_json(), JSON)
     return read(SimulationResult, (yield from _exchange(call, retries)))
 
 
@@ -119,28 +203,30 @@ def _exchange(call: Call, retries: RetryPolicy) -> Generator[Call | Pause, Any, 
     attempt = 0
     while True:
         outcome: httpx.Response | ServiceError = yield call
-        error = outcome if isinstance(outcome, ServiceError) else _error_of(outcome)
+        error = outcome if isinstance(outcome, ServiceError) else error_of(outcome)
         if error is None:
             assert isinstance(outcome, httpx.Response)
             return outcome
-        wait_s = retries.wait_s(attempt, _asked_wait_s(outcome)) if _may_retry(call, outcome) else None
+        wait_s = retries.wait_s(attempt, asked_wait_s(outcome)) if may_retry(outcome) else None
         if wait_s is None:
             raise error
         yield Pause(wait_s)
         attempt += 1
 
 
-def _may_retry(call: Call, outcome: httpx.Response | ServiceError) -> bool:
+def may_retry(outcome: httpx.Response | ServiceError) -> bool:
+    """Whether the same request may get another answer."""
     if isinstance(outcome, httpx.Response):
         return outcome.status_code in RETRIED_STATUSES
-    return isinstance(outcome, ServiceUnreachableError) and (call.repeatable or not outcome.may_have_arrived)
+    return isinstance(outcome, ServiceUnreachableError)
 
 
-def _asked_wait_s(outcome: httpx.Response | ServiceError) -> float | None:
+def asked_wait_s(outcome: httpx.Response | ServiceError) -> float | None:
+    """Seconds after which the service wants to be asked again."""
     return retry_after_s(outcome.headers.get("Retry-After")) if isinstance(outcome, httpx.Response) else None
 
 
-def _error_of(response: httpx.Response) -> Exception | None:
+def error_of(response: httpx.Response) -> Exception | None:
     """What `response` says went wrong; None when nothing did."""
     status = response.status_code
     if response.is_success:
@@ -151,9 +237,11 @@ def _error_of(response: httpx.Response) -> Exception | None:
     if status in INPUT_STATUSES and problem and problem.errors:
         return InvalidInputError(problem.errors)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        return ServiceBusyError(message, _asked_wait_s(response))
+        return ServiceBusyError(message, asked_wait_s(response))
     if status == HTTPStatus.NOT_FOUND and problem:
         return NotFoundError(message)
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and problem:
+        return NotAllowedError(message, status)
     return ServerError(message, status) if response.is_server_error else UnexpectedResponseError(message)
 
 
@@ -167,7 +255,8 @@ def _problem(response: httpx.Response) -> Problem | None:
         return None
 
 
-def _plan_of(resource: PlanResource) -> Plan:
+def plan_of(resource: PlanResource) -> Plan:
+    """The plan, or what there is in its place as an error."""
     if resource.plan is not None:
         return resource.plan
     problem = resource.error
@@ -177,6 +266,10 @@ def _plan_of(resource: PlanResource) -> Plan:
     if resource.state == "timed_out":
         raise TimeLimitError("; ".join(fault.detail for fault in faults))
     raise SolveFailedError(resource.id, resource.state, faults)
+
+
+def events_path(plan_id: str) -> str:
+    return f"{_plan_path(plan_id)}/events"
 
 
 def _plan_path(plan_id: str) -> str:

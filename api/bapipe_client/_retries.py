@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-RETRIED_STATUSES = frozenset({408, 425, 429, 503})
+RETRIED_STATUSES = frozenset({408, 425, 429, 502, 503, 504})
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
     """At most `most` retries of a request.
 
-    The wait is what the service asked for (`Retry-After`), else a random part of `base_s` · 2^attempt ("full
-    jitter": clients that were refused together do not come back together). Waits over `longest_wait_s` are not made.
+    The wait is a random part of `base_s` · 2^attempt ("full jitter": clients that were refused together do not come
+    back together), on top of what the service asked for (`Retry-After`). Waits over `longest_wait_s` are not made.
     """
 
     most: int = 3
@@ -26,9 +26,10 @@ class RetryPolicy:
         """Seconds before retry number `attempt` (from 0); None: do not retry."""
         if attempt >= self.most:
             return None
-        if retry_after_s is None:
-            return random.uniform(0, min(self.base_s * 2**attempt, self.longest_wait_s))
-        return retry_after_s if retry_after_s <= self.longest_wait_s else None
+        if retry_after_s is not None and retry_after_s > self.longest_wait_s:
+            return None
+        jitter_s = random.uniform(0, min(self.base_s * 2**attempt, self.longest_wait_s))
+        return jitter_s + (retry_after_s or 0.0)
 
 
 def retry_after_s(value: str | None) -> float | None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from bapipe.faults import parse
 from bapipe.plan import Plan
-from bapipe.problem import PlanRequest
+from bapipe.problem import Cluster, DeviceKind, ModelProfile, PlanRequest
 from bapipe_client import _core
+from bapipe_client._events import EventReader, Following
 from bapipe_client._retries import RetryPolicy
-from bapipe_client.errors import ServiceError, ServiceTimeoutError, ServiceUnreachableError
-from bapipe_client.models import PlanResource, SimulationResult
-
-DEFAULT_URL = "http://127.0.0.1:8000"
-UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
-"""httpx's errors that are raised before anything is sent."""
+from bapipe_client._transport import DEFAULT_URL, Timeouts, headers, unreachable
+from bapipe_client.errors import ServiceError
+from bapipe_client.models import PlanResource, PlanSummary, ProgressEvent, SimulationResult, Validation
 
 R = TypeVar("R")
 
@@ -35,22 +32,24 @@ class Client:
         self,
         base_url: str = DEFAULT_URL,
         *,
-        timeout: float | httpx.Timeout = 30.0,
+        api_key: str | None = None,
+        connect_timeout: float = 5.0,
+        read_timeout: float = 30.0,
         retries: int = 3,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`timeout`: seconds to connect, to send, and to wait for an answer; a search has its time limit on top.
+        """`api_key`: of `bapipe keys create`; None: the one in BAPIPE_API_KEY, if any.
 
-        `retries`: how often a call is repeated when the service is busy (`Retry-After` is honoured) or, if that
-        is safe, not reached. `transport`: httpx's, for proxies and tests.
+        `connect_timeout` and `read_timeout` are in seconds; a search has its own time on top. `retries`: how often a
+        call is repeated when the service is busy (`Retry-After` is honoured) or not reached: no job is made twice by
+        that. `transport`: httpx's, for proxies and tests.
         """
-        self._timeout = timeout if isinstance(timeout, httpx.Timeout) else httpx.Timeout(timeout)
+        self._timeouts = Timeouts(connect_timeout, read_timeout)
         self._retries = RetryPolicy(most=retries)
-        agent = {"User-Agent": f"bapipe-client/{version('bapipe')}", "Accept": "application/json"}
         try:
-            self._http = httpx.Client(base_url=base_url, timeout=self._timeout, headers=agent, transport=transport)
+            self._http = httpx.Client(base_url=base_url, headers=headers(api_key), transport=transport)
         except httpx.InvalidURL as error:
-            raise _unreachable(base_url, error) from None
+            raise unreachable(base_url, error) from None
 
     def close(self) -> None:
         """Closes the connections. The client cannot be used any more."""
@@ -62,20 +61,57 @@ class Client:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def plan(self, request: PlanRequest | None = None, /, **fields: Any) -> Plan:
+    def plan(self, request: PlanRequest | None = None, /, *, fresh: bool = False, **fields: Any) -> Plan:
         """The best plan for `request`, or for the request with these `fields`.
 
         Blocks until the search ends: at the latest when its time limit is over, with the best plan found by then; on a
         busy service it may have to wait for its turn first. An infeasible problem is an answer too (`plan.status`).
+        `fresh`: search again though the same was asked before.
 
         Raises:
             InvalidInputError: the request is wrong; it holds every fault.
             TimeLimitError: no plan was found in time.
             ServiceError: there is no plan for a reason that is not the request's.
         """
-        if request is not None and fields:
-            raise TypeError("give a request, or the fields of one, not both")
-        return self._drive(_core.plan(request or parse(PlanRequest, fields), self._retries))
+        return self._drive(_core.plan(_core.request_of(request, fields), self._retries, fresh=fresh))
+
+    def submit(
+        self,
+        request: PlanRequest | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        fresh: bool = False,
+        **fields: Any,
+    ) -> Job:
+        """Asks for a plan as `plan` does, and returns at once. The job goes on though this process may end.
+
+        `idempotency_key`: asking again with the same one gives the same job; None: one that nobody else has.
+
+        Raises:
+            InvalidInputError: the request is wrong; it holds every fault.
+            ServiceError: the service does not take it.
+        """
+        wanted = _core.request_of(request, fields)
+        return Job(self, self._drive(_core.submit(wanted, self._retries, key=idempotency_key, fresh=fresh)))
+
+    def job(self, plan_id: str) -> Job:
+        """The job that was submitted before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such plan.
+        """
+        return Job(self, self.get_plan(plan_id))
+
+    def plans(self, *, states: Sequence[str] = (), page_size: int = 100) -> Iterator[PlanSummary]:
+        """The plans that were asked for, newest first; only those in `states`, if any are given."""
+        token = None
+        while True:
+            page = self._drive(_core.list_page(token, states, page_size, self._retries))
+            yield from page.plans
+            token = page.next_page_token
+            if token is None:
+                return
 
     def get_plan(self, plan_id: str) -> PlanResource:
         """A plan that was asked for before, by its id.
@@ -84,6 +120,48 @@ class Client:
             NotFoundError: the service has no such plan.
         """
         return self._drive(_core.get_plan(plan_id, self._retries))
+
+    def export(self, plan_id: str, form: str) -> str:
+        """A plan as a file: `json`, `html`, `csv` or `trace`.
+
+        Raises:
+            NotFoundError: the service has no such plan.
+            InvalidInputError: there is no such format.
+            UnexpectedResponseError: there is no plan yet, or none at all.
+        """
+        return self._drive(_core.export(plan_id, form, self._retries))
+
+    def validate(self, request: PlanRequest | None = None, /, **fields: Any) -> Validation:
+        """What a plan for `request` would assume.
+
+        Raises:
+            InvalidInputError: the service would refuse it; it holds every fault.
+        """
+        return self._drive(_core.validate(_core.request_of(request, fields), self._retries))
+
+    def import_profile(
+        self,
+        content: bytes,
+        *,
+        format: str | None = None,  # noqa: A002  the word of the library
+        profile_batch: int | None = None,
+        name: str | None = None,
+    ) -> ModelProfile:
+        """The profile in a file of any format that the service knows.
+
+        Raises:
+            InvalidInputError: it is none; it holds every fault.
+        """
+        given = {"format": format, "profile_batch": profile_batch, "name": name}
+        return self._drive(_core.import_profile(content, given, self._retries))
+
+    def devices(self) -> dict[str, DeviceKind]:
+        """The kinds of devices that come with the service, by name."""
+        return self._drive(_core.presets("devices", DeviceKind, self._retries))
+
+    def clusters(self) -> dict[str, Cluster]:
+        """The example clusters that come with the service, by name."""
+        return self._drive(_core.presets("clusters", Cluster, self._retries))
 
     def simulate(self, plan: Plan) -> SimulationResult:
         """What `plan` costs, event by event.
@@ -110,18 +188,87 @@ class Client:
         if isinstance(step, _core.Pause):
             time.sleep(step.seconds)
             return None
-        timeout = self._timeout.as_dict()
-        if timeout["read"] is not None:
-            timeout["read"] += step.wait_s
         try:
             return self._http.request(
-                step.method, step.path, content=step.content, headers=step.headers, timeout=httpx.Timeout(**timeout)
+                step.method, step.path, content=step.content, headers=step.headers, timeout=self._timeouts.of(step)
             )
         except (httpx.RequestError, httpx.InvalidURL) as error:
-            return _unreachable(f"{step.method} {self._http.base_url}{step.path}", error)
+            return unreachable(f"{step.method} {self._http.base_url}{step.path}", error)
+
+    def _events(self, plan_id: str) -> Iterator[ProgressEvent]:
+        reader, following = EventReader(), Following(self._retries)
+        path = _core.events_path(plan_id)
+        while True:
+            try:
+                with self._http.stream(
+                    "GET", path, headers=reader.headers, timeout=self._timeouts.of_events()
+                ) as response:
+                    if response.status_code != httpx.codes.OK:
+                        response.read()
+                    if following.ended(response):
+                        return
+                    for line in response.iter_lines():
+                        event = reader.feed(line)
+                        if event is not None:
+                            following.went_on()
+                            yield event
+                        if reader.finished:
+                            return
+            except httpx.RequestError as error:
+                following.broke(unreachable(f"GET {self._http.base_url}{path}", error))
+            reader.broken()
+            time.sleep(following.pause_s())
 
 
-def _unreachable(call: str, error: Exception) -> ServiceUnreachableError:
-    kind = ServiceTimeoutError if isinstance(error, httpx.TimeoutException) else ServiceUnreachableError
-    message = f"{call}: {error or type(error).__name__}"
-    return kind(message, may_have_arrived=not isinstance(error, UNSENT))
+class Job:
+    """A search on the service: `resource` is what was last heard of it."""
+
+    def __init__(self, client: Client, resource: PlanResource) -> None:
+        self._client = client
+        self.resource = resource
+
+    @property
+    def id(self) -> str:
+        return self.resource.id
+
+    @property
+    def state(self) -> str:
+        """As it was last heard of."""
+        return self.resource.state
+
+    def refresh(self) -> PlanResource:
+        """Asks how it is now."""
+        self.resource = self._client.get_plan(self.id)
+        return self.resource
+
+    def wait(self, timeout_s: float | None = None) -> PlanResource:
+        """Blocks until the search has ended.
+
+        Raises:
+            StillRunningError: it has not, after `timeout_s`.
+        """
+        if not self.resource.finished:
+            self.resource = self._client._drive(_core.wait(self.resource, self._client._retries, most_s=timeout_s))
+        return self.resource
+
+    def plan(self, timeout_s: float | None = None) -> Plan:
+        """The plan, once the search has ended.
+
+        Raises:
+            StillRunningError: it has not, after `timeout_s`.
+            TimeLimitError: no plan was found in time.
+            ServiceError: there is no plan for another reason.
+        """
+        return _core.plan_of(self.wait(timeout_s))
+
+    def events(self) -> Iterator[ProgressEvent]:
+        """How far the search is, whenever that changes, at most once a second, until it has ended.
+
+        A connection that breaks is made again, and goes on after the last event.
+        """
+        return self._client._events(self.id)
+
+    def cancel(self) -> PlanResource:
+        """Ends the search; the best plan found by then is kept, and `wait` returns it in a moment."""
+        self.resource = self._client._drive(_core.cancel(self.id, self._client._retries))
+        return self.resource

@@ -8,6 +8,8 @@ BaPipeError
     │   └── ServiceTimeoutError     the service did not answer in time
     ├── ServiceBusyError            it takes no more work now, and the retries are used up; `retry_after_s`
     ├── NotFoundError               it has nothing under this id
+    ├── NotAllowedError             the key is missing, wrong, or does not allow this; `status`
+    ├── StillRunningError           the search did not end within the time that was given to wait for it; `plan_id`
     ├── ServerError                 it met an error of its own; `status`
     ├── SolveFailedError            the search of a plan failed or was cancelled; `plan_id`, `state`, `faults`
     └── UnexpectedResponseError     it is no BaPipe service, or of a version that this client does not know
@@ -21,6 +23,7 @@ __all__ = [
     "BaPipeError",
     "Fault",
     "InvalidInputError",
+    "NotAllowedError",
     "NotFoundError",
     "ServerError",
     "ServiceBusyError",
@@ -28,6 +31,7 @@ __all__ = [
     "ServiceTimeoutError",
     "ServiceUnreachableError",
     "SolveFailedError",
+    "StillRunningError",
     "TimeLimitError",
     "UnexpectedResponseError",
 ]
@@ -59,6 +63,23 @@ class ServiceBusyError(ServiceError):
 
 class NotFoundError(ServiceError):
     """The service has nothing under this id."""
+
+
+class NotAllowedError(ServiceError):
+    """The service wants a key, or another one: HTTP `status` 401 or 403."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class StillRunningError(ServiceError):
+    """The search did not end within the time that was given to wait for it. It goes on."""
+
+    def __init__(self, plan_id: str, state: str, waited_s: float) -> None:
+        super().__init__(f"plan {plan_id} is still {state} after {waited_s:g} s; the search goes on")
+        self.plan_id = plan_id
+        self.state = state
 
 
 class ServerError(ServiceError):

@@ -27,23 +27,59 @@ class Problem(Answer):
     errors: tuple[Fault, ...] = ()
 
 
-class PlanResource(Answer):
-    """A plan on the service: where its search is, and its answer as soon as there is one.
+class PlanSummary(Answer):
+    """A plan on the service: where its search is.
 
     `state`: queued, running, cancelling; then for good succeeded, infeasible, timed_out (with the best plan found),
-    cancelled or failed. `error` says why there is no plan, or no better one.
+    cancelled or failed. `attempts`: how often the search was begun.
     """
 
     id: str
     state: str
     created_at: datetime
+    started_at: datetime | None = None
     finished_at: datetime | None = None
-    plan: Plan | None = None
-    error: Problem | None = None
+    attempts: int = 0
 
     @property
     def finished(self) -> bool:
         return self.state in FINAL_STATES
+
+
+class PlanResource(PlanSummary):
+    """A plan on the service with its answer, as soon as there is one. `error`: why there is none, or no better one."""
+
+    plan: Plan | None = None
+    error: Problem | None = None
+
+
+class PlanPage(Answer):
+    """Plans, newest first, and the token of the page after them."""
+
+    plans: tuple[PlanSummary, ...]
+    next_page_token: str | None = None
+
+
+class ProgressEvent(Answer):
+    """How far a search is: seconds of one mini-batch of the best plan so far, and of what no plan can beat."""
+
+    sequence: int
+    state: str
+    phase: str = ""
+    attempt: int = 0
+    incumbent_s: float | None = None
+    lower_bound_s: float | None = None
+    gap: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+class Validation(Answer):
+    """That a request can be planned, and what a plan for it would assume."""
+
+    assumptions: tuple[str, ...]
 
 
 class Operations(Answer):

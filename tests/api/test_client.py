@@ -188,6 +188,6 @@ def test_a_busy_service_is_asked_again_when_it_said(start_service: Any, request_
 
 
 def test_a_service_that_does_not_answer(request_: PlanRequest, unused_listener: str) -> None:
-    with Client(unused_listener, timeout=0.2, retries=0) as client, pytest.raises(ServiceTimeoutError) as caught:
+    with Client(unused_listener, read_timeout=0.2, retries=0) as client, pytest.raises(ServiceTimeoutError) as caught:
         client.get_plan("0" * 32)
     assert caught.value.may_have_arrived

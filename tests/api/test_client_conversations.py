@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import httpx
 import pytest
 
+from bapipe.faults import parse
+from bapipe.problem import PlanRequest
 from bapipe_client import (
+    AsyncClient,
+    AsyncJob,
     Client,
+    Job,
+    NotAllowedError,
     NotFoundError,
     ServerError,
     ServiceBusyError,
     ServiceUnreachableError,
+    StillRunningError,
     UnexpectedResponseError,
 )
 from bapipe_client._retries import RetryPolicy, retry_after_s
@@ -24,7 +33,9 @@ PLAN = {"id": "p", "state": "running", "created_at": "2030-01-01T00:00:00Z"}
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
-def client(*answers: httpx.Response | Exception, retries: int = 3) -> tuple[Client, list[httpx.Request]]:
+def client(
+    *answers: httpx.Response | Exception, retries: int = 3, **options: Any
+) -> tuple[Client, list[httpx.Request]]:
     """A client that is given `answers`, one a request, and the requests that it sends."""
     sent: list[httpx.Request] = []
     left = list(answers)
@@ -36,14 +47,14 @@ def client(*answers: httpx.Response | Exception, retries: int = 3) -> tuple[Clie
             raise given
         return given
 
-    return Client("http://service/base/", retries=retries, transport=httpx.MockTransport(answer)), sent
+    return Client("http://service/base/", retries=retries, transport=httpx.MockTransport(answer), **options), sent
 
 
 def again(status: int = 503) -> httpx.Response:
     return httpx.Response(status, headers={"Retry-After": "0"})
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 503])
+@pytest.mark.parametrize("status", [408, 425, 429, 502, 503, 504])
 def test_a_refusal_that_passes_is_waited_for(status: int) -> None:
     asking, sent = client(again(status), again(status), httpx.Response(200, json=PLAN))
     assert asking.get_plan("p").state == "running"
@@ -58,7 +69,7 @@ def test_a_refusal_that_passes_is_waited_for(status: int) -> None:
         (404, UnexpectedResponseError),
         (302, UnexpectedResponseError),
         (500, ServerError),
-        (502, ServerError),
+        (501, ServerError),
     ],
 )
 def test_a_refusal_that_stays_is_not_repeated(status: int, error: type[Exception]) -> None:
@@ -84,12 +95,107 @@ def test_a_wait_longer_than_the_longest_is_not_made() -> None:
     assert len(sent) == 1
 
 
-def test_a_broken_connection_is_tried_again_only_where_that_is_safe() -> None:
-    policy = RetryPolicy(base_s=0.0)
-    assert policy.wait_s(0, None) == 0
+def test_a_broken_connection_is_tried_again() -> None:
     reading, sent = client(httpx.ReadError("reset"), httpx.Response(200, json=PLAN), retries=1)
     assert reading.get_plan("p").id == "p"
     assert len(sent) == 2
+
+
+def test_a_submission_is_sent_again_under_the_same_key(request_json: dict[str, Any]) -> None:
+    asking, sent = client(httpx.ReadError("reset"), again(), httpx.Response(202, json=PLAN))
+    job = asking.submit(parse(PlanRequest, request_json))
+    assert (job.id, job.state) == ("p", "running")
+    keys = {request.headers["idempotency-key"] for request in sent}
+    assert (len(sent), len(keys)) == (3, 1)
+    other, more = client(httpx.Response(202, json=PLAN))
+    other.submit(parse(PlanRequest, request_json))
+    assert more[0].headers["idempotency-key"] not in keys
+
+
+def test_waits_between_retries_are_spread_and_not_shorter_than_was_asked() -> None:
+    policy = RetryPolicy(base_s=0.5, longest_wait_s=4.0)
+    waits = [policy.wait_s(attempt, None) for attempt in (0, 1, 2) for _ in range(50)]
+    assert all(wait is not None for wait in waits)
+    assert max(filter(None, waits[:50])) <= 0.5
+    assert len(set(waits)) > 100
+    asked = [policy.wait_s(0, 3.0) or 0.0 for _ in range(50)]
+    assert min(asked) >= 3.0
+    assert max(asked) <= 3.5
+    assert policy.wait_s(0, 5.0) is None
+    assert policy.wait_s(3, None) is None
+
+
+def test_a_key_is_sent_and_its_refusal_is_told() -> None:
+    problem = {"Content-Type": "application/problem+json"}
+    refusal = httpx.Response(401, json={"status": 401, "detail": "a valid key is needed"}, headers=problem)
+    asking, sent = client(refusal, api_key="bapipe_x_y")
+    with pytest.raises(NotAllowedError, match="a valid key is needed") as caught:
+        asking.get_plan("p")
+    assert caught.value.status == 401
+    assert sent[0].headers["authorization"] == "Bearer bapipe_x_y"
+
+
+def stream(*lines: str) -> httpx.Response:
+    return httpx.Response(200, content="\n".join(lines) + "\n", headers={"Content-Type": "text/event-stream"})
+
+
+def event(sequence: int, state: str, kind: str = "progress") -> str:
+    return f'id: {sequence}\nevent: {kind}\ndata: {{"state": "{state}", "phase": "", "new": 1}}\n'
+
+
+def test_events_go_on_after_a_broken_connection_where_they_were() -> None:
+    asking, sent = client(
+        httpx.Response(200, json=PLAN),
+        stream("retry: 2000", "", ": nothing new", "", event(1, "queued"), "id: 2", "data: {half"),
+        again(),
+        httpx.ReadError("reset"),
+        stream(event(3, "running"), event(5, "succeeded", "end"), event(6, "never")),
+    )
+    found = list(asking.job("p").events())
+    assert [(one.sequence, one.state, one.finished) for one in found] == [
+        (1, "queued", False),
+        (3, "running", False),
+        (5, "succeeded", True),
+    ]
+    assert [request.headers.get("last-event-id") for request in sent[1:]] == [None, "1", "1", "1"]
+
+
+def test_events_that_were_all_seen_end_at_once_and_a_refusal_is_told() -> None:
+    asking, _ = client(httpx.Response(200, json=PLAN), httpx.Response(204), httpx.Response(500))
+    job = asking.job("p")
+    assert list(job.events()) == []
+    with pytest.raises(ServerError):
+        list(job.events())
+
+
+def test_pages_are_read_as_they_are_needed() -> None:
+    pages = [{"plans": [{**PLAN, "id": "a"}], "next_page_token": "t"}, {"plans": [{**PLAN, "id": "b"}]}]
+    asking, sent = client(*(httpx.Response(200, json=page) for page in pages))
+    listed = asking.plans(states=["failed"], page_size=1)
+    assert next(listed).id == "a"
+    assert len(sent) == 1
+    assert [one.id for one in listed] == ["b"]
+    assert [dict(request.url.params) for request in sent] == [
+        {"page_size": "1", "state": "failed"},
+        {"page_size": "1", "state": "failed", "page_token": "t"},
+    ]
+
+
+def test_a_wait_has_an_end() -> None:
+    asking, _ = client(*[httpx.Response(200, json=PLAN) for _ in range(3)])
+    with pytest.raises(StillRunningError, match="still running") as caught:
+        asking.job("p").wait(timeout_s=0.0)
+    assert caught.value.plan_id == "p"
+
+
+def test_both_clients_can_do_the_same() -> None:
+    for one, other in ((Client, AsyncClient), (Job, AsyncJob)):
+        members = {name: value for name, value in vars(one).items() if not name.startswith("_")}
+        assert members.keys() == {name for name in vars(other) if not name.startswith("_")}
+        for name, value in members.items():
+            if callable(value) and name != "close":
+                there = inspect.signature(getattr(other, name))
+                assert list(inspect.signature(value).parameters.values())[1:] == list(there.parameters.values())[1:]
 
 
 def test_the_address_may_have_a_path() -> None:

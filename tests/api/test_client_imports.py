@@ -8,7 +8,8 @@ import sys
 PROGRAM = """
 import sys
 
-ABSENT = {"numpy", "ortools", "pulp", "fastapi", "starlette", "uvicorn", "sqlalchemy", "torch"}
+ABSENT = {"numpy", "ortools", "pulp", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic",
+          "psycopg", "procrastinate", "prometheus_client", "torch"}
 
 class Absent:
     def find_spec(self, name, path=None, target=None):

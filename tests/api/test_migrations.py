@@ -82,8 +82,14 @@ def test_a_database_that_is_not_there_is_named_without_its_password() -> None:
     assert "secret" not in str(caught.value)
 
 
+def serves(database: Database) -> bool:
+    with sole_user(database):
+        return True
+
+
 def test_one_process_at_a_time_serves_from_a_file(tmp_path: Path) -> None:
-    settings = Settings(database_url=f"sqlite:///{tmp_path}/plans.sqlite3")
-    with Database(settings.url) as one, Database(settings.url) as two, sole_user(one):
-        second = sole_user(two)
-        pytest.raises(StoreInUseError, second.__enter__)
+    url = Settings(database_url=f"sqlite:///{tmp_path}/plans.sqlite3").url
+    with Database(url) as one, Database(url) as two:
+        with sole_user(one), pytest.raises(StoreInUseError):
+            serves(two)
+        assert serves(two)

@@ -69,7 +69,7 @@ def plan(
             _write_request(request, output)
             return
         if server:
-            answer, interrupted = plan_there(request, server), False
+            answer, interrupted = plan_there(request, server)
         else:
             answer, interrupted = plan_here(request, "planning", solver_log=solver_log)
         _hand_over(answer, output, as_json=as_json)

@@ -1,0 +1,277 @@
+"""The client for asyncio: what `Client` does, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from bapipe.plan import Plan
+from bapipe.problem import Cluster, DeviceKind, ModelProfile, PlanRequest
+from bapipe_client import _core
+from bapipe_client._events import EventReader, Following
+from bapipe_client._retries import RetryPolicy
+from bapipe_client._transport import DEFAULT_URL, Timeouts, headers, unreachable
+from bapipe_client.errors import ServiceError
+from bapipe_client.models import PlanResource, PlanSummary, ProgressEvent, SimulationResult, Validation
+
+R = TypeVar("R")
+
+
+class AsyncClient:
+    """A BaPipe service, to be called.
+
+    Example:
+        async with AsyncClient("http://127.0.0.1:8000") as client:
+            plan = await client.plan(profile=profile, cluster=cluster, batch_size=128)
+    """
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        *,
+        api_key: str | None = None,
+        connect_timeout: float = 5.0,
+        read_timeout: float = 30.0,
+        retries: int = 3,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`api_key`: of `bapipe keys create`; None: the one in BAPIPE_API_KEY, if any.
+
+        `connect_timeout` and `read_timeout` are in seconds; a search has its own time on top. `retries`: how often a
+        call is repeated when the service is busy (`Retry-After` is honoured) or not reached: no job is made twice by
+        that. `transport`: httpx's, for proxies and tests.
+        """
+        self._timeouts = Timeouts(connect_timeout, read_timeout)
+        self._retries = RetryPolicy(most=retries)
+        try:
+            self._http = httpx.AsyncClient(base_url=base_url, headers=headers(api_key), transport=transport)
+        except httpx.InvalidURL as error:
+            raise unreachable(base_url, error) from None
+
+    async def close(self) -> None:
+        """Closes the connections. The client cannot be used any more."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def plan(self, request: PlanRequest | None = None, /, *, fresh: bool = False, **fields: Any) -> Plan:
+        """The best plan for `request`, or for the request with these `fields`.
+
+        Returns when the search ends: at the latest when its time limit is over, with the best plan found by then; on a
+        busy service it may have to wait for its turn first. An infeasible problem is an answer too (`plan.status`).
+        `fresh`: search again though the same was asked before.
+
+        Raises:
+            InvalidInputError: the request is wrong; it holds every fault.
+            TimeLimitError: no plan was found in time.
+            ServiceError: there is no plan for a reason that is not the request's.
+        """
+        return await self._drive(_core.plan(_core.request_of(request, fields), self._retries, fresh=fresh))
+
+    async def submit(
+        self,
+        request: PlanRequest | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        fresh: bool = False,
+        **fields: Any,
+    ) -> AsyncJob:
+        """Asks for a plan as `plan` does, and returns at once. The job goes on though this process may end.
+
+        `idempotency_key`: asking again with the same one gives the same job; None: one that nobody else has.
+
+        Raises:
+            InvalidInputError: the request is wrong; it holds every fault.
+            ServiceError: the service does not take it.
+        """
+        wanted = _core.request_of(request, fields)
+        return AsyncJob(self, await self._drive(_core.submit(wanted, self._retries, key=idempotency_key, fresh=fresh)))
+
+    async def job(self, plan_id: str) -> AsyncJob:
+        """The job that was submitted before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such plan.
+        """
+        return AsyncJob(self, await self.get_plan(plan_id))
+
+    async def plans(self, *, states: Sequence[str] = (), page_size: int = 100) -> AsyncIterator[PlanSummary]:
+        """The plans that were asked for, newest first; only those in `states`, if any are given."""
+        token = None
+        while True:
+            page = await self._drive(_core.list_page(token, states, page_size, self._retries))
+            for summary in page.plans:
+                yield summary
+            token = page.next_page_token
+            if token is None:
+                return
+
+    async def get_plan(self, plan_id: str) -> PlanResource:
+        """A plan that was asked for before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such plan.
+        """
+        return await self._drive(_core.get_plan(plan_id, self._retries))
+
+    async def export(self, plan_id: str, form: str) -> str:
+        """A plan as a file: `json`, `html`, `csv` or `trace`.
+
+        Raises:
+            NotFoundError: the service has no such plan.
+            InvalidInputError: there is no such format.
+            UnexpectedResponseError: there is no plan yet, or none at all.
+        """
+        return await self._drive(_core.export(plan_id, form, self._retries))
+
+    async def validate(self, request: PlanRequest | None = None, /, **fields: Any) -> Validation:
+        """What a plan for `request` would assume.
+
+        Raises:
+            InvalidInputError: the service would refuse it; it holds every fault.
+        """
+        return await self._drive(_core.validate(_core.request_of(request, fields), self._retries))
+
+    async def import_profile(
+        self,
+        content: bytes,
+        *,
+        format: str | None = None,  # noqa: A002  the word of the library
+        profile_batch: int | None = None,
+        name: str | None = None,
+    ) -> ModelProfile:
+        """The profile in a file of any format that the service knows.
+
+        Raises:
+            InvalidInputError: it is none; it holds every fault.
+        """
+        given = {"format": format, "profile_batch": profile_batch, "name": name}
+        return await self._drive(_core.import_profile(content, given, self._retries))
+
+    async def devices(self) -> dict[str, DeviceKind]:
+        """The kinds of devices that come with the service, by name."""
+        return await self._drive(_core.presets("devices", DeviceKind, self._retries))
+
+    async def clusters(self) -> dict[str, Cluster]:
+        """The example clusters that come with the service, by name."""
+        return await self._drive(_core.presets("clusters", Cluster, self._retries))
+
+    async def simulate(self, plan: Plan) -> SimulationResult:
+        """What `plan` costs, event by event.
+
+        Raises:
+            InvalidInputError: the plan is not legal for its problem; it holds every fault.
+        """
+        return await self._drive(_core.simulate(plan, self._retries))
+
+    async def ready(self) -> bool:
+        """Whether the service is there and can take work."""
+        return await self._drive(_core.ready())
+
+    async def _drive(self, conversation: _core.Conversation[R]) -> R:
+        try:
+            step = next(conversation)
+            while True:
+                step = conversation.send(await self._do(step))
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+    async def _do(self, step: _core.Call | _core.Pause) -> httpx.Response | ServiceError | None:
+        if isinstance(step, _core.Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return await self._http.request(
+                step.method, step.path, content=step.content, headers=step.headers, timeout=self._timeouts.of(step)
+            )
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            return unreachable(f"{step.method} {self._http.base_url}{step.path}", error)
+
+    async def _events(self, plan_id: str) -> AsyncIterator[ProgressEvent]:
+        reader, following = EventReader(), Following(self._retries)
+        path = _core.events_path(plan_id)
+        while True:
+            try:
+                async with self._http.stream(
+                    "GET", path, headers=reader.headers, timeout=self._timeouts.of_events()
+                ) as response:
+                    if response.status_code != httpx.codes.OK:
+                        await response.aread()
+                    if following.ended(response):
+                        return
+                    async for line in response.aiter_lines():
+                        event = reader.feed(line)
+                        if event is not None:
+                            following.went_on()
+                            yield event
+                        if reader.finished:
+                            return
+            except httpx.RequestError as error:
+                following.broke(unreachable(f"GET {self._http.base_url}{path}", error))
+            reader.broken()
+            await asyncio.sleep(following.pause_s())
+
+
+class AsyncJob:
+    """A search on the service: `resource` is what was last heard of it."""
+
+    def __init__(self, client: AsyncClient, resource: PlanResource) -> None:
+        self._client = client
+        self.resource = resource
+
+    @property
+    def id(self) -> str:
+        return self.resource.id
+
+    @property
+    def state(self) -> str:
+        """As it was last heard of."""
+        return self.resource.state
+
+    async def refresh(self) -> PlanResource:
+        """Asks how it is now."""
+        self.resource = await self._client.get_plan(self.id)
+        return self.resource
+
+    async def wait(self, timeout_s: float | None = None) -> PlanResource:
+        """Returns when the search has ended.
+
+        Raises:
+            StillRunningError: it has not, after `timeout_s`.
+        """
+        if not self.resource.finished:
+            self.resource = await self._client._drive(
+                _core.wait(self.resource, self._client._retries, most_s=timeout_s)
+            )
+        return self.resource
+
+    async def plan(self, timeout_s: float | None = None) -> Plan:
+        """The plan, once the search has ended.
+
+        Raises:
+            StillRunningError: it has not, after `timeout_s`.
+            TimeLimitError: no plan was found in time.
+            ServiceError: there is no plan for another reason.
+        """
+        return _core.plan_of(await self.wait(timeout_s))
+
+    def events(self) -> AsyncIterator[ProgressEvent]:
+        """How far the search is, whenever that changes, at most once a second, until it has ended.
+
+        A connection that breaks is made again, and goes on after the last event.
+        """
+        return self._client._events(self.id)
+
+    async def cancel(self) -> PlanResource:
+        """Ends the search; the best plan found by then is kept, and `wait` returns it in a moment."""
+        self.resource = await self._client._drive(_core.cancel(self.id, self._client._retries))
+        return self.resource

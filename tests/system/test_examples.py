@@ -1,0 +1,35 @@
+"""The example programs run, each against a service as a user starts it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PRINTS = {
+    "plan.py": r"optimal: \d+\.\d\d ms a step, gap 0\.00%\nstage 0 on host0/gpu0: features",
+    "follow.py": r"plan [0-9a-f]{32} is (queued|running)\n(.*\n)+(succeeded|cancelled|timed_out), with a plan: True",
+    "many.py": r"4xV100-16G:nvlink2 (.*\n){4}",
+    "again.py": r"[0-9a-f]{32} succeeded \*",
+    "files.py": r"written: trace.json\nsimulated: \d+\.\d\d ms a step, 0 faults",
+    "faults.py": r"/batch_size: .*\n/gap: .*\n(.*\n)+not reached, and not carried out",
+}
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in (EXAMPLES / "sdk").glob("*.py")} == set(PRINTS)
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_an_example_runs(name: str, service: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "sdk" / name), service]
+    command += [str(EXAMPLES / "tiny.graph.txt")] if name == "files.py" else []
+
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(PRINTS[name], result.stdout), result.stdout
