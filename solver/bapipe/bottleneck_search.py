@@ -16,8 +16,8 @@ from bapipe.errors import SolverDisagreementError
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, Stop
 from bapipe.formulations.bottleneck import DynamicProgram, offer_best
 from bapipe.formulations.choice import second_opinion, works_on_cuts
-from bapipe.formulations.problem import BottleneckProblem
-from bapipe.formulations.protocol import Formulation, Partition
+from bapipe.formulations.problem import BottleneckProblem, Partition
+from bapipe.formulations.protocol import Formulation
 from bapipe.problem import PlanRequest
 
 

@@ -172,8 +172,8 @@ def _search(
     os.setpgid(0, 0)
     _die_with_server()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
     os.dup2(2, 1)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         sender.send(None)
         sender.send(Search(request, deadline_s, sender.send, formulation=formulation, solver_log=solver_log).run())

@@ -84,6 +84,30 @@ def test_bottleneck_optimum_of_published_profile(row: Any) -> None:
     assert found.proof.lower_bound_s == pytest.approx(found.prediction.bottleneck_s, rel=1e-9)
 
 
+def quick_for_milp(row: Any) -> bool:
+    """All but deep networks on eight devices, which `make bench` has."""
+    return row["devices"] < 8 or not any(name in row["file"] for name in ("densenet121", "resnet50"))
+
+
+@pytest.mark.parametrize(
+    ("row", "solver"),
+    [
+        pytest.param(row, solver, id=f"{solver}-{row_id(row)}")
+        for solver in ("cp-sat", "milp")
+        for row in BOTTLENECK_ROWS
+        if solver == "cp-sat" or quick_for_milp(row)
+    ],
+)
+def test_bottleneck_optimum_of_published_profile_by_a_model(row: Any, solver: str) -> None:
+    found = plan(request_for(row, profile(row["file"])).model_copy(update={"solver": solver}))
+
+    assert found.status == "optimal"
+    assert found.proof.solver == {"cp-sat": "cp-sat", "milp": "milp:HiGHS"}[solver]
+    assert found.prediction is not None
+    assert found.prediction.bottleneck_s * 1e3 == pytest.approx(row["optimum_ms"], rel=1e-6)
+    assert found.proof.lower_bound_s == pytest.approx(found.prediction.bottleneck_s, rel=1e-6)
+
+
 @pytest.mark.parametrize("row", STEP_TIME_ROWS, ids=row_id)
 def test_step_time_optimum_of_published_profile(row: Any) -> None:
     found = plan(step_time_request(row, profile(row["file"])))

@@ -16,8 +16,8 @@ from bapipe.candidates import Candidate
 from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import TOLERANCE, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.dynamic_program import MinMax, StageValue, first_solution
-from bapipe.formulations.problem import BottleneckProblem
-from bapipe.formulations.protocol import Listener, Partition
+from bapipe.formulations.problem import BottleneckProblem, Partition
+from bapipe.formulations.protocol import Listener
 
 SLACK = 1e-12
 """Relative slack when an optimum is used as a limit, for sums taken in another order."""

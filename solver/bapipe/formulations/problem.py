@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -37,21 +37,69 @@ class Crossing:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """A candidate with the layers of each of its stages, as positions of the topological order."""
+
+    candidate: Candidate
+    stages: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class BottleneckProblem:
     """One of `candidates`, and a stage for each layer, such that the largest stage load × M is least, within memory.
 
     `space` holds the cuts that are enumerated: all that the request allows, or those of its topological order.
+    `may_be_empty`: stages may be, and are then left out of partitions.
     """
 
     request: PlanRequest
     space: CutSpace
     candidates: tuple[Candidate, ...]
+    may_be_empty: bool = False
     _graph_costs: dict[int, GraphCosts] = field(default_factory=dict, compare=False)
     _cut_costs: dict[int, CutCosts] = field(default_factory=dict, compare=False)
 
     def along(self, space: CutSpace) -> BottleneckProblem:
         """The same problem over other cuts of the same graph."""
         return replace(self, space=space, _cut_costs={})
+
+    def eased(self, most_s: float) -> BottleneckProblem:
+        """A problem with the same optimum, if that is at most `most_s`, and fewer decisions.
+
+        Candidates whose bound is higher are left out. Where the stages are interchangeable, a partition into fewer of
+        them is one into as many of which some are empty: only the candidate with most is left of a micro-batch size.
+        """
+        able = tuple(c for c in self.candidates if self.bound_s(c) <= most_s * (1 + 1e-9))
+        if not able or not self._interchangeable:
+            return replace(self, candidates=able or self.candidates)
+        first = {candidate.microbatch_size: candidate for candidate in reversed(able)}
+        most = {size: max(c.num_devices for c in able if c.microbatch_size == size) for size in first}
+        if any(candidate.num_devices < most[size] for size, candidate in first.items()):
+            return replace(self, candidates=able)
+        return replace(self, candidates=tuple(reversed(first.values())), may_be_empty=True)
+
+    @cached_property
+    def _interchangeable(self) -> bool:
+        """Whether any number of stages is allowed, and a stage takes and needs as much wherever it is."""
+        places, cluster = range(self.most_stages), self.request.cluster
+        kinds = {(cluster.devices[p].kind, cluster.devices[p].speed) for p in places}
+        links = {self.link(p, p + 1) for p in places[:-1]}
+        counts = {(c.microbatch_size, c.num_devices) for c in self.candidates}
+        every = {(size, p + 1) for size in self.by_size for p in places}
+        limited = any(self.limit_bytes(p) < float("inf") for p in places)
+        relayed = cluster.skip_tensors == "relay" and not self.request.profile.pins
+        return len(kinds) == 1 and len(links) <= 1 and counts == every and not limited and relayed
+
+    def stands_for(self, candidate: Candidate) -> Candidate | None:
+        """The candidate of this problem whose partitions have those of `candidate` among them, if there is one."""
+        if candidate in self.candidates or not self.may_be_empty:
+            return candidate
+        return next((c for c in self.candidates if c.microbatch_size == candidate.microbatch_size), None)
+
+    def partition(self, candidate: Candidate, stages: Iterable[Iterable[int]]) -> Partition:
+        """The partition into those of the stages that have a layer."""
+        held = tuple(filter(None, (tuple(stage) for stage in stages)))
+        return Partition(replace(candidate, num_devices=len(held)), held)
 
     @property
     def graph(self) -> Graph:

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from bapipe.candidates import Candidate
-from bapipe.formulations.problem import BottleneckProblem
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A candidate with the layers of each of its stages, as positions of the topological order."""
-
-    candidate: Candidate
-    stages: tuple[tuple[int, ...], ...]
+from bapipe.formulations.problem import BottleneckProblem, Partition
 
 
 class Listener(Protocol):

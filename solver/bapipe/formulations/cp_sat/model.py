@@ -9,8 +9,7 @@ from bapipe.formulations.cp_sat.memory import Memory
 from bapipe.formulations.cp_sat.traffic import Traffic
 from bapipe.formulations.cp_sat.variables import Term, Variables, total
 from bapipe.formulations.fixing import Reachable
-from bapipe.formulations.problem import BottleneckProblem
-from bapipe.formulations.protocol import Partition
+from bapipe.formulations.problem import BottleneckProblem, Partition
 from bapipe.formulations.ticks import Rounding, Ticks
 
 
@@ -27,7 +26,8 @@ class PipelineModel:
         self._choose_one()
         self._keep_monotone()
         self._keep_order()
-        self._fill_stages()
+        if not problem.may_be_empty:
+            self._fill_stages()
         self._end_with_the_last()
         self._place_pins()
         self._leave_out_of_reach()
@@ -38,6 +38,7 @@ class PipelineModel:
     def hint(self, partition: Partition) -> None:
         """A partition to start from, at the largest load that is allowed."""
         self.variables.hint(partition)
+        self.model.add_hint(self.load, self.ticks.most_ticks)
 
     def _choose_one(self) -> None:
         """Σ_c chosen[c] = 1."""

@@ -25,8 +25,8 @@ from bapipe.formulations.base import TOLERANCE, OutOfTimeError
 from bapipe.formulations.cp_sat.model import PipelineModel
 from bapipe.formulations.cp_sat.settings import configure
 from bapipe.formulations.cp_sat.windows import search_windows
-from bapipe.formulations.problem import BottleneckProblem
-from bapipe.formulations.protocol import Listener, Partition
+from bapipe.formulations.problem import BottleneckProblem, Partition
+from bapipe.formulations.protocol import Listener
 from bapipe.formulations.ticks import Rounding, Ticks, ticks_for
 
 WINDOWS_SHARE = 0.5
@@ -78,7 +78,7 @@ class CpSat:
         """
         known, known_s = listener.best, listener.best_s
         ticks = ticks_for(min(problem.least_s, known_s), known_s if known else problem.most_s, problem.most_terms)
-        model = PipelineModel(problem, ticks, min(least_s, known_s), rounding)
+        model = PipelineModel(problem.eased(known_s), ticks, min(least_s, known_s), rounding)
         if known is not None:
             model.hint(known)
         run = _Run(model, listener, ticks, problem.request.gap, self.log, keeps_bounds=rounding == "down")

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from ortools.sat.python.cp_model import BoolVarT, CpModel, IntVar, LinearExpr, LinearExprT
 
 from bapipe.candidates import Candidate
-from bapipe.formulations.problem import BottleneckProblem, Crossing
-from bapipe.formulations.protocol import Partition
+from bapipe.formulations.problem import BottleneckProblem, Crossing, Partition
 
 Term = tuple[IntVar, int]
 """A variable and its coefficient."""
@@ -80,9 +79,10 @@ class Variables:
         for crossing in self.problem.crossings:
             last, row = max(stage_of[reader] for reader in crossing.last_readers), self.sinks[crossing.tensor]
             hinted |= {row[s].index: (row[s], int(last <= s)) for s in self.stages[:-1]}
-        hinted |= {choice.index: (choice, int(c == partition.candidate)) for c, choice in self.chosen.items()}
+        candidate = self.problem.stands_for(partition.candidate)
+        hinted |= {choice.index: (choice, int(c == candidate)) for c, choice in self.chosen.items()}
         for wanted, literal in self._sets.items():
-            hinted[literal.index] = literal, int(partition.candidate in wanted)
+            hinted[literal.index] = literal, int(candidate in wanted)
         for variable, value in hinted.values():
             self.model.add_hint(variable, value)
 
@@ -94,11 +94,11 @@ class Variables:
         """The partition that the values of `deciding` are."""
         count = len(self.chosen)
         candidate = next(c for c, value in zip(self.chosen, values[:count], strict=True) if value)
-        stages: list[list[int]] = [[] for _ in range(candidate.num_devices)]
+        stages: list[list[int]] = [[] for _ in self.stages]
         for layer in range(len(self.within)):
             start = count + layer * len(self.stages)
             stages[values[start : start + len(self.stages)].index(1)].append(layer)
-        return Partition(candidate, tuple(map(tuple, stages)))
+        return self.problem.partition(candidate, stages)
 
     def _within(self) -> list[list[IntVar]]:
         """[layers][stages], the layers of a group on the same row; everything is within the last stage."""

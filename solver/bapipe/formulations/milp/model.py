@@ -16,8 +16,7 @@ import pulp
 from bapipe.candidates import Candidate
 from bapipe.cost.memory import num_buffers, usable_bytes
 from bapipe.formulations.fixing import Reachable
-from bapipe.formulations.problem import BottleneckProblem
-from bapipe.formulations.protocol import Partition
+from bapipe.formulations.problem import BottleneckProblem, Partition
 
 Terms = dict[pulp.LpVariable, float]
 
@@ -54,7 +53,7 @@ class PulpModel:
         for layer in range(len(self.problem.graph.layers)):
             first = sum(1 for s in self.stages[:-1] if (value(self.within[layer][s]) or 0.0) < 0.5)
             stages[min(first, candidate.num_devices - 1)].append(layer)
-        return Partition(candidate, tuple(map(tuple, stages)))
+        return self.problem.partition(candidate, stages)
 
     def _variable(self, least: float, most: float, category: str = pulp.LpContinuous) -> pulp.LpVariable:
         self._names += 1
@@ -120,7 +119,7 @@ class PulpModel:
 
     def _use_stages(self) -> None:
         """Σ_l held[l, s] >= used[s]; within[l, s] >= 1 - used[s + 1]."""
-        for s in self.stages:
+        for s in () if self.problem.may_be_empty else self.stages:
             sums = _Sum()
             for layer in range(len(self.within)):
                 sums.add(*self._held(layer, s))

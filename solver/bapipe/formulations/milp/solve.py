@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import highspy
@@ -43,6 +46,18 @@ def milp_faults(name: str) -> Iterator[Fault]:
     yield Fault("unknown_value", f"PuLP knows no solver {name}; {hint}", "/solver")
 
 
+@cache
+def _swallow_banner() -> None:
+    """Makes HiGHS greet once, where nobody hears it: it does so on stdout, before it can be told not to."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    highspy.Highs()  # type: ignore[no-untyped-call]
+    os.dup2(kept, 1)
+    os.close(kept)
+    os.close(nowhere)
+
+
 @dataclass(frozen=True)
 class Milp:
     """The bottleneck optimum by mixed-integer programming. `log`: write the solver's log."""
@@ -67,7 +82,7 @@ class Milp:
         known_s = listener.best_s
         most_s = problem.most_s if known_s == float("inf") else known_s
         unit_s = min(problem.least_s, most_s) or most_s or 1.0
-        model = PulpModel(problem, unit_s, most_s)
+        model = PulpModel(problem.eased(known_s), unit_s, most_s)
         run = _Run(model, listener, self.solver, problem.request.gap, self.log)
         status = run.solve()
         if status == pulp.LpStatusInfeasible:
@@ -100,6 +115,8 @@ class _Run:
     def solve(self) -> int:
         """PuLP's status at the end, or when the listener's time is up."""
         solver = pulp.getSolver(self.solver, **self._options())
+        if self.solver == DEFAULT and not self.log:
+            _swallow_banner()
 
         def work() -> int:
             return int(self.model.program.solve(solver))
