@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bapipe_cli.commands.compare import compare
+from bapipe_cli.commands.emulate import emulate
 from bapipe_cli.commands.keys import keys
 from bapipe_cli.commands.migrate import migrate
 from bapipe_cli.commands.plan import plan
@@ -39,6 +40,7 @@ app = typer.Typer(
 COMMANDS: dict[Callable[..., None], str] = {
     plan: "Find the fastest plan for a profile on a cluster, and prove it.",
     simulate: "Replay a plan: timeline, step time, devices, links, memory.",
+    emulate: "Emulate a plan on FPGAs, and train a network on them.",
     compare: "Set the plan beside what is done without a planner.",
     schedules: "Compare the schedules on equal stages, with their formulas.",
     presets: "List devices, links and examples, with their sources.",

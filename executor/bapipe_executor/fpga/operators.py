@@ -1,6 +1,6 @@
 """What the layers of a torch network compute, by shape: the operators that an FPGA's costs are worked out from.
 
-The layers run on meta tensors, which hold nothing; every function of torch that they call is looked up by its name.
+The layers run on fake tensors, which hold nothing; every function of torch that they call is looked up by its name.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from bapipe.operators import (
@@ -46,10 +47,12 @@ def with_operators(profile: ModelProfile, model: LayeredModel, inputs: Mapping[s
 
 def operators_of(model: LayeredModel, inputs: Mapping[str, Tensor]) -> dict[str, tuple[Operator, ...]]:
     """The operators of every layer, of one sample, by its name."""
-    described = outline(model)
-    values: dict[str, Value] = {name: tensor[:1].to("meta") for name, tensor in inputs.items()}
     found = {}
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        described = outline(model, "cpu")
+        values: dict[str, Value] = {
+            name: torch.empty((1, *tensor.shape[1:]), dtype=tensor.dtype) for name, tensor in inputs.items()
+        }
         for name in model.names:
             with _Listening() as listening:
                 values[name] = described.call(name, values)

@@ -59,7 +59,8 @@ def train_on_boards(
     emulated = emulate(plan, options)
     _check_layers(plan, model)
     boards = _boards(plan, model, loss, rounding)
-    optimizers = [make_optimizer(board.named_parameters()) for board in boards.values()]
+    trainable = [board for board in boards.values() if any(True for _ in board.named_parameters())]
+    optimizers = [make_optimizer(board.named_parameters()) for board in trainable]
     order = execution_order(emulated.simulation)
     losses = []
     for number in range(steps if emulated.report.loss is None else 0):

@@ -16,6 +16,7 @@ from bapipe.presets import ALIASES, device_kinds
 from bapipe.problem import DeviceKind, ModelProfile
 from bapipe_executor.batch import Batch
 from bapipe_executor.factories import load_factory, make, sibling
+from bapipe_executor.fpga.operators import with_operators
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.networks import default_data, layered_network
@@ -65,7 +66,7 @@ def measure(
         raise InvalidInputError([Fault("no_device", detail, "/device")])
     place = torch.device(device)
     parts = _parts(subject, described=False)
-    return measured_profile(
+    profile = measured_profile(
         *parts,
         name=_name(subject),
         device=place,
@@ -75,6 +76,7 @@ def measure(
         report=report,
         autocast=_autocast(subject),
     )
+    return with_operators(profile, parts.model, parts.batch_of(1).inputs)
 
 
 def compute(subject: Subject, *, kind: str, microbatch_sizes: tuple[int, ...], report: Report) -> ModelProfile:
@@ -83,8 +85,9 @@ def compute(subject: Subject, *, kind: str, microbatch_sizes: tuple[int, ...], r
     Raises:
         InvalidInputError: there is no such kind, or a factory or the model cannot be used.
     """
-    return analytic_profile(
-        *_parts(subject, described=True),
+    parts = _parts(subject, described=True)
+    profile = analytic_profile(
+        *parts,
         name=_name(subject),
         device_kind=_preset(kind),
         efficiency=EFFICIENCY,
@@ -92,6 +95,7 @@ def compute(subject: Subject, *, kind: str, microbatch_sizes: tuple[int, ...], r
         report=report,
         autocast=_autocast(subject),
     )
+    return with_operators(profile, parts.model, parts.batch_of(1).inputs)
 
 
 def _parts(subject: Subject, *, described: bool) -> Parts:
