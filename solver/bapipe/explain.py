@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,14 +23,21 @@ def explain(request: PlanRequest, draft: Draft) -> tuple[str, ...]:
 
 
 def explain_infeasible(
-    request: PlanRequest, problems: list[PartitionProblem], replicated: list[Draft], stop: Stop
+    request: PlanRequest,
+    problems: list[PartitionProblem],
+    replicated: list[Draft],
+    stop: Stop,
+    ask: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
-    """Why no pipeline of `problems` and no data-parallel draft of `replicated` fits, and what would make one fit."""
+    """Why no pipeline of `problems` and no data-parallel draft of `replicated` fits, and what would make one fit.
+
+    `ask` finds the latter where `problems` do not have all that is asked for.
+    """
     if not problems and not replicated:
         return (_no_candidate(request),)
     known = (*_smallest_device(request), *_largest_layer(request, problems), *_smaller(request))
     try:
-        return (*known, _enough(request, problems, replicated, stop))
+        return (*known, ask() if ask else _enough(request, problems, replicated, stop))
     except OutOfTimeError:
         return (*known, "how much memory would be enough was not found in time")
 

@@ -31,6 +31,7 @@ from bapipe.formulations.protocol import Formulation
 from bapipe.formulations.step_time import StepTimeSearch
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest
+from bapipe.relief import relief
 
 IMPROVING_SHARE = 0.4
 """Of the time limit, the most that goes into first incumbents before the proofs start."""
@@ -213,8 +214,16 @@ class Search:
         pipelines = [self._problem(c) for c in todo if c.schedule != DATA_PARALLEL]
         replicated = [self._assembler.data_parallel(c) for c in todo if c.schedule == DATA_PARALLEL]
         until = max(self.deadline_s, time.monotonic() + EXPLAINING_S)
+
+        def ask() -> str:
+            return relief(self.request, self._space, todo, self.should_stop, until)
+
         return explain_infeasible(
-            self.request, pipelines, replicated, lambda: self.should_stop() or time.monotonic() > until
+            self.request,
+            pipelines,
+            replicated,
+            lambda: self.should_stop() or time.monotonic() > until,
+            None if works_on_cuts(self.request) else ask,
         )
 
     def _bottleneck(self, todo: list[Candidate]) -> None:

@@ -43,7 +43,7 @@ class Memory:
             most = self._units.count(usable_bytes(limit), "down")
             for (size, in_flight), candidates in self._situations(stage).items():
                 terms = list(self._stage_bytes(size, stage, in_flight))
-                if sum(factor for _, factor in terms if factor > 0) > most:
+                if sum(factor * variable.domain.max() for variable, factor in terms if factor > 0) > most:
                     self._variables.enforce(total(terms) <= most, self._variables.among(candidates))
 
     def _situations(self, stage: int) -> dict[tuple[int, int], list[Candidate]]:
