@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from bapipe.candidates import Candidate
+from bapipe.cost.cut_costs import sends_past_stages
+from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
+from bapipe.formulations.shares import forward_share
 from bapipe.graph import Graph, graph_of
-from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
+from bapipe.plan import Plan, Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
-from bapipe.schedules import operations, placed_orders
+from bapipe.schedules import FAMILIES, operations, placed_orders
 from bapipe.simulator import Simulation, simulate, simulate_orders
 from bapipe.simulator.replay import AllReduce
+
+UNPRICED: dict[str, Any] = dict.fromkeys(
+    ("forward_s", "backward_s", "load_s", "peak_memory_bytes", "memory_limit_bytes"), 0
+)
+UNPROVEN: dict[str, Any] = {"proof": None}
+"""What a stage and a plan have no need of to be simulated."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +43,26 @@ class Found:
 
     def schedule(self, request: PlanRequest) -> Schedule:
         """The schedule of the plan, an order for each device of the cluster."""
-        candidate = self.candidate
-        return Schedule(
-            name=candidate.schedule,
-            num_microbatches=candidate.num_microbatches,
-            microbatch_size=candidate.microbatch_size,
-            all_reduce=self.all_reduce,
-            orders=placed_orders(
-                candidate.schedule,
-                [stage.devices for stage in self.stages],
-                [device.id for device in request.cluster.devices],
-                candidate.num_microbatches,
-                training=request.task == "training",
-            ),
-        )
+        return schedule_of(request, self.candidate, [stage.devices for stage in self.stages], self.all_reduce)
+
+
+def schedule_of(
+    request: PlanRequest, candidate: Candidate, devices: Sequence[tuple[str, ...]], all_reduce: AllReduce
+) -> Schedule:
+    """The orders of `candidate`, with stages on these devices."""
+    return Schedule(
+        name=candidate.schedule,
+        num_microbatches=candidate.num_microbatches,
+        microbatch_size=candidate.microbatch_size,
+        all_reduce=all_reduce,
+        orders=placed_orders(
+            candidate.schedule,
+            devices,
+            [device.id for device in request.cluster.devices],
+            candidate.num_microbatches,
+            training=request.task == "training",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -60,6 +79,7 @@ class Draft:
     simulation: Simulation
     loads_s: tuple[float, ...]
     limit_bytes: tuple[int | None, ...]
+    shares: tuple[float, ...] = ()
 
     @property
     def peak_memory_bytes(self) -> tuple[float, ...]:
@@ -120,6 +140,7 @@ class Draft:
                 index=index,
                 layers=self.layers[index],
                 devices=self.devices[index],
+                forward_share=self.shares[index] if self.shares else None,
                 forward_s=cost.forward_s,
                 backward_s=cost.backward_s,
                 load_s=self.loads_s[index],
@@ -141,16 +162,25 @@ class Assembler:
     def _graph(self) -> Graph:
         return graph_of(self.request.profile)
 
-    def pipeline(self, candidate: Candidate, space: CutSpace, cuts: tuple[int, ...]) -> Draft:
+    def pipeline(
+        self, candidate: Candidate, space: CutSpace, cuts: tuple[int, ...], shares: tuple[float, ...] = ()
+    ) -> Draft:
         """Stage s holds what is between cuts s and s + 1, on the device at position s."""
-        return self.partition(candidate, space.stages_of(cuts))
+        return self.partition(candidate, space.stages_of(cuts), shares)
 
-    def partition(self, candidate: Candidate, stages: tuple[tuple[int, ...], ...]) -> Draft:
-        """Stage s holds the layers at these positions of the topological order, on the device at position s."""
+    def partition(
+        self, candidate: Candidate, stages: tuple[tuple[int, ...], ...], shares: tuple[float, ...] = ()
+    ) -> Draft:
+        """Stage s holds the layers at these positions of the topological order, on the device at position s.
+
+        `shares`: of a schedule that splits devices, the part of each that its forward engine has; by default balanced.
+        """
         layers, order = self.request.profile.layers, self._graph.layers
         names = tuple(tuple(layers[order[position]].id for position in stage) for stage in stages)
         devices = tuple((device.id,) for device in self.request.cluster.devices[: len(stages)])
-        return self.draft(candidate, names, devices)
+        if FAMILIES[candidate.schedule].engines > 1 and not shares:
+            shares = self._balanced(candidate, names, devices)
+        return self.draft(candidate, names, devices, shares=shares)
 
     def data_parallel(self, candidate: Candidate, all_reduce: AllReduce = "overlapped") -> Draft:
         """The whole model on each of the first devices."""
@@ -164,61 +194,75 @@ class Assembler:
         layers: tuple[tuple[str, ...], ...],
         devices: tuple[tuple[str, ...], ...],
         all_reduce: AllReduce = "overlapped",
+        shares: tuple[float, ...] = (),
     ) -> Draft:
-        """A draft of given stages."""
+        """A draft of given stages.
+
+        Raises:
+            InvalidInputError: `deadlock`, where the devices stop for each other in a circle.
+        """
+        request = self.request
+        if self.sweeps and not shares:
+            simulation = self._sweep(candidate, layers, devices, all_reduce)
+        else:
+            simulation = simulate(self._bare_plan(candidate, layers, devices, all_reduce, shares))
+        loads_s = stage_loads_s(simulation.cost, request.communication)
+        known = {device.id: memory_limit_bytes(request.cluster, device) for device in request.cluster.devices}
+        limits = tuple(known[device] for device in simulation.devices)
+        return Draft(candidate, layers, devices, all_reduce, simulation, loads_s, limits, shares)
+
+    @cached_property
+    def sweeps(self) -> bool:
+        """Whether a step is replayed in one sweep, not event by event, for all that devices in one piece may do."""
+        cluster = self.request.cluster
+        links = [cluster.links.within_host, cluster.links.between_hosts, cluster.links.between_racks]
+        links += [pair.link for pair in cluster.links.pairs]
+        apart = all(link is None or link.mode == "overlapped" for link in links) and cluster.host_nic is None
+        added = not any(costs_by_shape(self.request, kind) for kind in cluster.kinds)
+        special = self.request.profile.tied_parameters or sends_past_stages(self.request, self._graph)
+        return apart and added and not special
+
+    def _balanced(
+        self, candidate: Candidate, layers: tuple[tuple[str, ...], ...], devices: tuple[tuple[str, ...], ...]
+    ) -> tuple[float, ...]:
+        cost = self._table(candidate.microbatch_size).pipeline(layers, devices)
+        pairs = [(np.array([stage.forward_s]), np.array([stage.backward_s])) for stage in cost.stages]
+        return tuple(float(forward_share(forward, backward, 0)[0]) for forward, backward in pairs)
+
+    def _sweep(
+        self,
+        candidate: Candidate,
+        layers: tuple[tuple[str, ...], ...],
+        devices: tuple[tuple[str, ...], ...],
+        all_reduce: AllReduce,
+    ) -> Simulation:
         request, count = self.request, candidate.num_microbatches
         cost = self._table(candidate.microbatch_size).pipeline(layers, devices)
         training = request.task == "training"
         orders = operations(candidate.schedule, candidate.num_devices, count, training=training)
-        if request.profile.tied_parameters or request.cluster.skip_tensors == "direct":
-            simulation = simulate(_unpriced(request, candidate, layers, devices, all_reduce))
-        else:
-            simulation = simulate_orders(request, cost, orders, count, all_reduce)
-        cost = simulation.cost
-        loads_s = stage_loads_s(cost, request.communication)
-        known = {device.id: memory_limit_bytes(request.cluster, device) for device in request.cluster.devices}
-        limits = tuple(known[device] for device in simulation.devices)
-        return Draft(candidate, layers, devices, all_reduce, simulation, loads_s, limits)
+        return simulate_orders(request, cost, orders, count, all_reduce)
+
+    def _bare_plan(
+        self,
+        candidate: Candidate,
+        layers: tuple[tuple[str, ...], ...],
+        devices: tuple[tuple[str, ...], ...],
+        all_reduce: AllReduce,
+        shares: tuple[float, ...],
+    ) -> Plan:
+        """What the simulator reads of a plan; made from checked parts, and not validated again."""
+        stages = tuple(
+            Stage.model_construct(
+                index=s, layers=mine, devices=devices[s], forward_share=shares[s] if shares else None, **UNPRICED
+            )
+            for s, mine in enumerate(layers)
+        )
+        schedule = schedule_of(self.request, candidate, devices, all_reduce)
+        return Plan.model_construct(
+            status="feasible", request=self.request, stages=stages, schedule=schedule, **UNPROVEN
+        )
 
     def _table(self, microbatch_size: int) -> CostTable:
         if microbatch_size not in self._tables:
             self._tables[microbatch_size] = CostTable(self.request, microbatch_size, self._graph)
         return self._tables[microbatch_size]
-
-
-def _unpriced(
-    request: PlanRequest,
-    candidate: Candidate,
-    layers: tuple[tuple[str, ...], ...],
-    devices: tuple[tuple[str, ...], ...],
-    all_reduce: AllReduce,
-) -> Plan:
-    """A plan that says what is done and not yet what it takes, to be replayed event by event."""
-    stages = tuple(
-        Stage(
-            index=index,
-            layers=mine,
-            devices=devices[index],
-            forward_s=0.0,
-            backward_s=0.0,
-            load_s=0.0,
-            peak_memory_bytes=0.0,
-            memory_limit_bytes=None,
-        )
-        for index, mine in enumerate(layers)
-    )
-    proof = Proof(
-        lower_bound_s=None, gap=None, scope="candidates", scope_detail="", solver="", tolerance=0.0, wall_s=0.0
-    )
-    everyone = [device.id for device in request.cluster.devices]
-    count, training = candidate.num_microbatches, request.task == "training"
-    schedule = Schedule(
-        name=candidate.schedule,
-        num_microbatches=count,
-        microbatch_size=candidate.microbatch_size,
-        all_reduce=all_reduce,
-        orders=placed_orders(candidate.schedule, devices, everyone, count, training=training),
-    )
-    return Plan.model_construct(
-        status="feasible", request=request, stages=stages, schedule=schedule, prediction=None, proof=proof
-    )

@@ -10,12 +10,13 @@ import numpy as np
 from bapipe.assembly import Assembler, Draft
 from bapipe.candidates import DATA_PARALLEL, MAX_OPERATIONS, Candidate, microbatch_sizes
 from bapipe.cuts import cut_space
+from bapipe.errors import InvalidInputError
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest, ScheduleName
 from bapipe.quantities import bytes_text
 
-OPERATIONS = 100_000
-"""Forwards that may be replayed to find the best micro-batch size of one baseline."""
+OPERATIONS, EVENTS = 100_000, 5_000
+"""Forwards that may be replayed to find the best micro-batch size of one baseline: in one sweep, or event by event."""
 
 
 def measure_baselines(request: PlanRequest, assembler: Assembler) -> Iterator[tuple[Baseline, Draft | None]]:
@@ -44,8 +45,9 @@ def measure_baselines(request: PlanRequest, assembler: Assembler) -> Iterator[tu
         ("gpipe-equal-layers", "gpipe", stages, pipeline),
         ("1f1b-equal-layers", "1f1b", stages, pipeline),
     ]
+    most = OPERATIONS if assembler.sweeps else EVENTS
     for name, schedule, count, make in named:
-        yield _baseline(name, _best(request, schedule, count, make))
+        yield _baseline(name, _best(request, schedule, count, make, most))
 
 
 def with_speedups(baselines: tuple[Baseline, ...], plan_step_s: float | None) -> tuple[Baseline, ...]:
@@ -69,9 +71,12 @@ def _baseline(name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
     return Baseline(name=name, step_time_s=found.simulation.step_time_s, speedup=None, note=note), found
 
 
-def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callable[[Candidate], Draft]) -> Draft | str:
+def _best(
+    request: PlanRequest, schedule: ScheduleName, count: int, make: Callable[[Candidate], Draft], most: int
+) -> Draft | str:
     batch = request.batch_size
-    every = _affordable([Candidate(schedule, size, batch // size, count) for size in microbatch_sizes(request)])
+    sizes = microbatch_sizes(request)
+    every = _affordable([Candidate(schedule, size, batch // size, count) for size in sizes], most)
     if schedule == DATA_PARALLEL and count == 1:
         return "needs more than one device"
     possible = [c for c in every if schedule != DATA_PARALLEL or count <= c.num_microbatches]
@@ -80,7 +85,10 @@ def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callab
     short = [candidate for candidate in possible if candidate.num_operations <= MAX_OPERATIONS]
     if not short:
         return f"{possible[0].num_microbatches} micro-batches are too many to replay on {count} devices"
-    drafts = [make(candidate) for candidate in short]
+    try:
+        drafts = [make(candidate) for candidate in short]
+    except InvalidInputError as error:
+        return f"cannot be executed: {error.faults[0].detail}"
     fitting = [draft for draft in drafts if draft.fits]
     if fitting:
         return min(fitting, key=lambda draft: draft.simulation.step_time_s)
@@ -89,8 +97,8 @@ def _best(request: PlanRequest, schedule: ScheduleName, count: int, make: Callab
     return f"does not fit: {bytes_text(peak)} of {bytes_text(limit)} on {device}"
 
 
-def _affordable(every: list[Candidate]) -> list[Candidate]:
+def _affordable(every: list[Candidate], most: int) -> list[Candidate]:
     """Fewest operations first, as many as are replayed in a moment; always one."""
     ordered = sorted(every, key=lambda candidate: candidate.num_operations)
     total = accumulate(candidate.num_operations for candidate in ordered)
-    return [c for k, (c, so_far) in enumerate(zip(ordered, total, strict=True)) if k == 0 or so_far <= OPERATIONS]
+    return [c for k, (c, so_far) in enumerate(zip(ordered, total, strict=True)) if k == 0 or so_far <= most]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from bapipe.link_modes import pipelines_on
 from bapipe.problem import PlanRequest, ScheduleName
-
-PIPELINES: tuple[ScheduleName, ...] = ("1f1b", "1f1b-so", "gpipe")
-"""Least memory first, on every stage: of equally good candidates the first is kept."""
 
 DATA_PARALLEL: ScheduleName = "data-parallel"
 
@@ -44,7 +42,7 @@ def candidates(request: PlanRequest) -> list[Candidate]:
         Candidate(schedule, size, request.batch_size // size, count)
         for count in _device_counts(request)
         for size in microbatch_sizes(request)
-        for schedule in allowed_schedules(request)
+        for schedule in _schedules(request, count)
         if _makes_sense(request, schedule, size, count)
     ]
 
@@ -56,9 +54,17 @@ def left_out(request: PlanRequest) -> list[int]:
 
 
 def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
-    """The schedules to choose from, least memory first. The bottleneck is a model of pipelines only."""
+    """The schedules to choose from on any number of devices."""
+    return tuple(dict.fromkeys(name for count in _device_counts(request) for name in _schedules(request, count)))
+
+
+def _schedules(request: PlanRequest, count: int) -> tuple[ScheduleName, ...]:
+    """Those on so many devices, least memory first: of equally good candidates the first is kept.
+
+    The bottleneck is a model of pipelines only, the same for all of them and for all modes of links.
+    """
     wanted = request.schedules or get_args(ScheduleName)
-    pipelines = tuple(name for name in PIPELINES if name in wanted)
+    pipelines = tuple(name for name in pipelines_on(request, count) if name in wanted)
     parallel = DATA_PARALLEL in wanted and request.objective != "bottleneck"
     return (*pipelines, DATA_PARALLEL) if parallel else pipelines
 
@@ -96,8 +102,16 @@ def _device_counts(request: PlanRequest) -> list[int]:
 def _makes_sense(request: PlanRequest, schedule: ScheduleName, size: int, count: int) -> bool:
     if Candidate(schedule, size, request.batch_size // size, count).num_operations > MAX_OPERATIONS:
         return False
+    if count <= max(_pinned_places(request), default=-1):
+        return False
     if schedule == DATA_PARALLEL:
         replicas = request.max_replication or count
         return 1 < count <= min(replicas, request.batch_size // size)
     most = min(request.max_stages or count, len(request.profile.layers))
     return count <= most
+
+
+def _pinned_places(request: PlanRequest) -> list[int]:
+    """Where in the pipeline those devices are to which layers are pinned."""
+    wanted = {pin.device for pin in request.profile.pins if pin.device is not None}
+    return [place for place, device in enumerate(request.cluster.devices) if device.id in wanted]

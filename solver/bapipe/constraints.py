@@ -125,6 +125,13 @@ def named_order_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
         detail = f"{schedule.name} has {'no' if versions is None else list(versions)} weight_versions"
         yield Fault("wrong_schedule", detail, "/schedule/weight_versions")
         return
+    split = FAMILIES[schedule.name].engines > 1
+    for s, stage in enumerate(plan.stages):
+        if (stage.forward_share is not None) != split:
+            detail = f"{schedule.name} splits {'every device' if split else 'no device'}; " + (
+                "give the share of its forward engine" if split else "leave the share out, or name the schedule custom"
+            )
+            yield Fault("wrong_schedule", detail, f"/stages/{s}/forward_share")
     everyone = [device.id for device in plan.request.cluster.devices]
     training = plan.request.task == "training"
     expected = placed_orders(schedule.name, placed, everyone, schedule.num_microbatches, training=training)

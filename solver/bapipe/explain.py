@@ -9,9 +9,11 @@ import numpy as np
 
 from bapipe.assembly import Draft
 from bapipe.candidates import left_out
-from bapipe.cost.cut_costs import memory_limit, reserved_bytes
+from bapipe.cost.cut_costs import memory_limit, sends_past_stages
 from bapipe.formulations.base import OutOfTimeError, PartitionProblem, Stop
 from bapipe.formulations.bottleneck import least_peak_bytes
+from bapipe.graph import graph_of
+from bapipe.link_modes import variant
 from bapipe.problem import PlanRequest
 from bapipe.quantities import bytes_text, percent_text, seconds_text
 
@@ -19,7 +21,19 @@ from bapipe.quantities import bytes_text, percent_text, seconds_text
 def explain(request: PlanRequest, draft: Draft) -> tuple[str, ...]:
     """What limits `draft`: its most loaded stage and layer, the fullest device, devices left idle."""
     time = _most_loaded(draft) if len(draft.layers) > 1 else _exposed_reduction(draft)
-    return (*time, *_fullest(draft), *_idle(request, draft))
+    return (*_called(request, draft), *time, *_fullest(draft), *_idle(request, draft))
+
+
+def _called(request: PlanRequest, draft: Draft) -> list[str]:
+    """What the paper calls the schedule, and how devices are split."""
+    candidate = draft.candidate
+    called = variant(request, candidate.schedule, candidate.num_devices)
+    lines = [] if called is None else [f"{candidate.schedule} over {called[1]} links is {called[0]}"]
+    if draft.shares:
+        *most, last = [percent_text(share) for share in draft.shares]
+        parts = f"{', '.join(most)} and {last}" if most else last
+        lines.append(f"forward engines have {parts} of their devices")
+    return lines
 
 
 def explain_infeasible(
@@ -48,9 +62,10 @@ def _smaller(request: PlanRequest) -> list[str]:
 
 
 def _enough(request: PlanRequest, problems: list[PartitionProblem], replicated: list[Draft], stop: Stop) -> str:
-    reserve = reserved_bytes(request)
+    if sends_past_stages(request, graph_of(request.profile)):
+        return "how much memory would be enough depends on which tensors are sent past stages"
     needs = [(max(draft.peak_memory_bytes), str(draft.candidate)) for draft in replicated]
-    needs += [(least_peak_bytes(problem, stop) + reserve, _named(problem)) for problem in problems]
+    needs += [(least_peak_bytes(problem, stop), _named(problem)) for problem in problems]
     need, where = min(needs)
     if math.isinf(need):
         return "its groups and pins leave too few places to cut the model for as many stages as are asked for"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from fractions import Fraction
 
 from bapipe.baselines import with_speedups
 from bapipe.candidates import allowed_schedules, left_out, microbatch_sizes
@@ -14,8 +15,12 @@ from bapipe.formulations.protocol import Formulation
 from bapipe.isolation import OnCutShort, search_in_child
 from bapipe.plan import Plan, Proof, Status
 from bapipe.problem import PlanRequest
+from bapipe.schedules.forward_backward import FIXED_SHARES
 from bapipe.search import OnProgress, Outcome, Progress, Search, relative_gap
 from bapipe.supported import assumptions, refuse_unsupported
+
+SHARES = ", ".join(("F / (F + B)", *(str(Fraction(share).limit_denominator(100)) for share in FIXED_SHARES)))
+"""The shares of split devices that are tried, in words."""
 
 __all__ = ["Progress", "plan", "plan_isolated", "validate"]
 
@@ -140,8 +145,10 @@ def _proof(request: PlanRequest, outcome: Outcome, wall_s: float) -> Proof:
 def _scope(request: PlanRequest, outcome: Outcome) -> str:
     small = left_out(request)
     sizes = ", ".join(str(size) for size in microbatch_sizes(request) if size not in small)
+    schedules = allowed_schedules(request)
+    shares = f"; forward shares {SHARES} of each stage" if "fbp-as" in schedules else ""
     return (
-        f"schedules {', '.join(allowed_schedules(request))}; micro-batches of {sizes}; one stage a device on the first "
+        f"schedules {', '.join(schedules)}{shares}; micro-batches of {sizes}; one stage a device on the first "
         f"devices in the order given; cuts: {_cuts(request, outcome)}"
     )
 

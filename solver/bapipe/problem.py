@@ -39,7 +39,7 @@ MAX_DEVICES = 4_096
 
 SchemaVersion = Literal[1]
 DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
-ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so", "pipedream"]
+ScheduleName = Literal["data-parallel", "gpipe", "1f1b", "1f1b-so", "fbp-as", "pipedream"]
 OTHER_NAMES = {
     "custom": "custom names given orders: plan another schedule, then execute yours with simulate --orders FILE",
     "1f1b-sno": "1F1B-SNO is 1f1b over links whose mode is blocking; name 1f1b",

@@ -19,16 +19,16 @@ from bapipe.baselines import measure_baselines
 from bapipe.bottleneck_search import search_bottleneck
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
-from bapipe.cost.cut_costs import CutCosts, cut_costs, reserved_bytes
+from bapipe.cost.cut_costs import CutCosts, cut_costs
 from bapipe.cuts import Array, Indices, cut_space
-from bapipe.errors import SolverDisagreementError
+from bapipe.errors import InvalidInputError, SolverDisagreementError
 from bapipe.explain import explain, explain_infeasible
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.bottleneck import best_partition
 from bapipe.formulations.choice import formulation_for, works_on_cuts
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Formulation
-from bapipe.formulations.step_time import StepTimeSearch
+from bapipe.formulations.step_time import Judge, StepTimeSearch
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest
 from bapipe.relief import relief
@@ -187,7 +187,7 @@ class Search:
             if self._stop():
                 raise OutOfTimeError
             for cuts in self._equal_shares(candidate):
-                self._take(self._assembler.pipeline(candidate, self._space, cuts))
+                self._take(self._draft(candidate, PartitionResult(cuts, float("inf"))))
 
     def _surplus_devices(self) -> tuple[str, ...]:
         """How many devices reach the same bottleneck; not looked for among very many cuts.
@@ -292,8 +292,9 @@ class Search:
 
         problem = self._problem(candidate)
         if candidate.num_devices == best.candidate.num_devices:
-            problem = problem.below(max(best.peak_memory_bytes) - reserved_bytes(self.request))
+            problem = problem.below(max(best.peak_memory_bytes))
         search = StepTimeSearch(problem, self._stop, self._best_s * (1 + 2 * TOLERANCE), offer, on_bound=on_bound)
+        search.judge = self._judge(candidate)
         search.bound()
         search.prove()
 
@@ -305,6 +306,7 @@ class Search:
             if bounds[candidate] >= self._threshold():
                 continue
             search = StepTimeSearch(self._problem(candidate), lambda: self._stop() or time.monotonic() > until)
+            search.judge = self._judge(candidate)
             try:
                 for cuts in self._starts(candidate):
                     search.improve(cuts)
@@ -327,7 +329,27 @@ class Search:
         def offer(result: PartitionResult) -> None:
             self._offer(candidate, result)
 
-        return StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer)
+        return StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer, judge=self._judge(candidate))
+
+    def _judge(self, candidate: Candidate) -> Judge | None:
+        """The simulated step time, where the replay of a formulation is only a bound."""
+        if self._costs_at(candidate.microbatch_size).exact:
+            return None
+
+        def judge(result: PartitionResult) -> float:
+            draft = self._draft(candidate, result)
+            return draft.objective_s(self.request) if draft is not None and draft.fits else float("inf")
+
+        return judge
+
+    def _draft(self, candidate: Candidate, result: PartitionResult) -> Draft | None:
+        """The plan of a partition; None where its devices stop for each other in a circle."""
+        try:
+            return self._assembler.pipeline(candidate, self._space, result.cuts, result.shares)
+        except InvalidInputError as error:
+            if any(fault.code != "deadlock" for fault in error.faults):
+                raise
+            return None
 
     def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
         """Partitions to improve: equal shares, then the bottleneck optimum."""
@@ -364,11 +386,17 @@ class Search:
         total = float(costs.work_s[-1])
         if self.request.objective == "bottleneck":
             return max(total / candidate.num_devices, costs.largest_layer_s) * candidate.num_microbatches
-        return balanced_bound_s(total, costs.largest_layer_s, candidate.num_devices, candidate.num_microbatches)
+        count = candidate.num_microbatches
+        fraction = self._problem(candidate).fraction
+        return balanced_bound_s(total, costs.largest_layer_s, candidate.num_devices, count, fraction)
 
     def _offer(self, candidate: Candidate, result: PartitionResult) -> None:
         """Simulates what a formulation found: no solver's word is taken."""
-        found = self._assembler.pipeline(candidate, self._space, result.cuts)
+        found = self._draft(candidate, result)
+        if found is None:
+            raise SolverDisagreementError(
+                f"{candidate}: the formulation says {result.value_s!r} s, and it is a deadlock"
+            )
         scale = candidate.num_microbatches if self.request.objective == "bottleneck" else 1
         expected, actual = result.value_s * scale, found.objective_s(self.request)
         if abs(actual - expected) > TOLERANCE * max(actual, expected) or not found.fits:
@@ -376,9 +404,9 @@ class Search:
             raise SolverDisagreementError(f"{candidate}: {detail}")
         self._take(found)
 
-    def _take(self, found: Draft) -> None:
+    def _take(self, found: Draft | None) -> None:
         """Keeps the better draft that is allowed and fits; of two as good, the preferred one."""
-        if not found.fits or not found.obeys_pins(self.request):
+        if found is None or not found.fits or not found.obeys_pins(self.request):
             return
         value, best = found.objective_s(self.request), self._best
         tied = abs(value - self._best_s) <= TOLERANCE * value

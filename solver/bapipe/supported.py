@@ -7,15 +7,17 @@ from itertools import pairwise
 
 from bapipe.candidates import MAX_OPERATIONS, candidates, left_out, microbatch_sizes
 from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, usable_times
+from bapipe.cost.fpga.demand import demands
+from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.roofline import missing_figures
 from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
 from bapipe.formulations.choice import solver_faults
-from bapipe.graph import graph_of
+from bapipe.link_modes import PIPELINES, pipelines_on, why_not
 from bapipe.presets import device_kinds
-from bapipe.problem import Layer, Link, PlanRequest
+from bapipe.problem import Layer, PlanRequest
 
 SEARCHED = {
     "objective": ("step-time", "bottleneck"),
@@ -27,10 +29,10 @@ SEARCHED = {
 def refuse_unsupported(request: PlanRequest) -> None:
     """Raises InvalidInputError with every part of `request` that is not searched yet, or that lacks its times."""
     faults = [
-        *_cluster_faults(request),
+        *_schedule_faults(request),
         *_request_faults(request),
-        *_placement_faults(request),
         *_time_faults(request),
+        *_shape_faults(request),
     ]
     if faults:
         raise InvalidInputError(faults)
@@ -48,35 +50,15 @@ def assumptions(request: PlanRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _cluster_faults(request: PlanRequest) -> Iterator[Fault]:
-    """What can be simulated, but is outside of what the bounds and the batched replay of the search cover."""
-    cluster, links = request.cluster, request.cluster.links
-    given: list[tuple[str, Link | None]] = [
-        ("within_host", links.within_host),
-        ("between_hosts", links.between_hosts),
-        ("between_racks", links.between_racks),
-        *((f"pairs/{k}/link", pair.link) for k, pair in enumerate(links.pairs)),
-    ]
-    for name, link in given:
-        if link is not None and link.mode != "overlapped":
-            yield _unsearched(f"/cluster/links/{name}/mode", f"{link.mode} links", "use overlapped")
-    if cluster.host_nic is not None:
-        yield _unsearched("/cluster/host_nic", "a network card that a host's devices share", "leave it out")
-    for k, kind in enumerate(cluster.kinds):
-        if kind.execution == "async" and kind.name in _kinds_in_use(request):
-            yield _unsearched(f"/cluster/kinds/{k}/execution", "asynchronous devices", "use sync")
-    if request.objective == "bottleneck":
-        return
-    tensors = graph_of(request.profile).tensors
-    if cluster.skip_tensors == "direct" and any(max(t.consumers) > t.source + 1 for t in tensors):
-        yield _unsearched("/cluster/skip_tensors", "tensors sent past a stage", "use relay, or objective bottleneck")
-    if request.profile.tied_parameters:
-        remedy = "give each layer its own copy, or use objective bottleneck"
-        yield _unsearched("/profile/tied_parameters", "tied parameters", remedy)
-
-
-def _unsearched(pointer: str, what: str, remedy: str) -> Fault:
-    return Fault("unsupported", f"{what} cannot be searched yet; {remedy}", pointer)
+def _schedule_faults(request: PlanRequest) -> Iterator[Fault]:
+    """Schedules that the links or devices rule out, and what the bottleneck model does not know."""
+    for index, name in enumerate(request.schedules or ()):
+        counts = range(1, len(request.cluster.devices) + 1)
+        if name in PIPELINES and not any(name in pipelines_on(request, count) for count in counts):
+            yield Fault("not_allowed", why_not(request, name), f"/schedules/{index}")
+    if request.objective == "bottleneck" and request.cluster.host_nic is not None:
+        detail = "the bottleneck does not know cards that a host's devices share; leave it out, or use step-time"
+        yield Fault("unsupported", detail, "/cluster/host_nic")
 
 
 def _request_faults(request: PlanRequest) -> Iterator[Fault]:
@@ -99,25 +81,11 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
         yield Fault("unsupported", detail, "/schedules")
 
 
-def _placement_faults(request: PlanRequest) -> Iterator[Fault]:
-    if request.objective == "bottleneck":
-        return
-    for index, pin in enumerate(request.profile.pins):
-        if pin.device is not None:
-            detail = "pins to a device are searched for objective bottleneck only; pin to the first or last stage"
-            yield Fault("unsupported", detail, f"/profile/pins/{index}/device")
-    if len({(device.kind, device.speed) for device in request.cluster.devices}) > 1:
-        detail = (
-            "devices of several kinds or speeds are searched for objective bottleneck only; use one kind at one speed"
-        )
-        yield Fault("unsupported", detail, "/cluster/devices")
-
-
 def _time_faults(request: PlanRequest) -> Iterator[Fault]:
     layers = request.profile.layers
-    if not any(layer.times for layer in layers):
+    if _timed_kinds(request) and not any(layer.times for layer in layers):
         yield Fault("missing_times", "no layer has a time; give each its forward and backward", "/profile/layers")
-    for name in _kinds_in_use(request):
+    for name in _timed_kinds(request):
         untimed = [layer for layer in layers if layer.times and not usable_times(layer, name, request.measured_on)]
         if untimed:
             known = ", ".join(sorted({time.device_kind for layer in untimed for time in layer.times}))
@@ -131,10 +99,10 @@ def _time_faults(request: PlanRequest) -> Iterator[Fault]:
 def _time_warnings(request: PlanRequest) -> Iterator[str]:
     layers = request.profile.layers
     untimed = sum(not layer.times for layer in layers)
-    if untimed:
+    if untimed and _timed_kinds(request):
         yield f"{untimed} of {len(layers)} layers have no time and are taken to need none"
     yield from _proportional_warnings(request)
-    for name in _kinds_in_use(request):
+    for name in _timed_kinds(request):
         if name == REFERENCE or all(_has_own_times(layer, name) for layer in layers if layer.times):
             continue
         if request.measured_on is None:
@@ -153,7 +121,7 @@ def _unscaled_warnings(request: PlanRequest, name: str) -> Iterator[str]:
 
 
 def _proportional_warnings(request: PlanRequest) -> Iterator[str]:
-    for name in _kinds_in_use(request):
+    for name in _timed_kinds(request):
         times = [usable_times(layer, name, request.measured_on) for layer in request.profile.layers if layer.times]
         single = {found[0].microbatch_size for found in times if len(found) == 1}
         if len(single) == 1 and set(microbatch_sizes(request)) != single:
@@ -206,6 +174,26 @@ def _sharing_warnings(request: PlanRequest) -> Iterator[str]:
 
 def _kinds_in_use(request: PlanRequest) -> list[str]:
     return list(dict.fromkeys(device.kind for device in request.cluster.devices))
+
+
+def _timed_kinds(request: PlanRequest) -> list[str]:
+    """The kinds in use for which layers need times; an FPGA may be costed by their shapes."""
+    by_shape = {kind.name for kind in request.cluster.kinds if costs_by_shape(request, kind)}
+    return [name for name in _kinds_in_use(request) if name not in by_shape]
+
+
+def _shape_faults(request: PlanRequest) -> Iterator[Fault]:
+    """What is missing where FPGAs are costed by shape, and where that is not searched."""
+    first = {device.kind: device for device in reversed(request.cluster.devices)}
+    for name, device in first.items():
+        if name not in _timed_kinds(request):
+            try:
+                demands(request, device, 1)
+            except InvalidInputError as error:
+                yield from error.faults
+    if len(_timed_kinds(request)) < len(first) and request.objective == "bottleneck":
+        detail = "what a stage takes on an FPGA depends on what stays on the chip; use objective step-time"
+        yield Fault("unsupported", detail, "/objective")
 
 
 def _has_own_times(layer: Layer, kind: str) -> bool:

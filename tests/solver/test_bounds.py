@@ -87,7 +87,10 @@ def tables_hold(problem: PartitionProblem, front: FrontBounds, cuts: tuple[int, 
         way_s += link_s
         spacing_s = max(spacing_s, forward, link_s)
         turn_s = max(turn_s, (count - 1) * backward + (count - held) * forward)
-        assert front.way_s[stage + 1][outer] <= way_s * SLACK
+        around_s = float(costs.work_s[outer]) + costs.directions * way_s
+        known = front.fronts[stage + 1]
+        assert known.hops_s[outer] <= way_s * SLACK
+        assert known.lead_s[outer] + known.tail_s[outer] <= around_s * SLACK
         assert front.spacing_s[stage + 1][outer] <= spacing_s * SLACK
         assert front.turn_s[stage + 1][outer] <= turn_s * SLACK
         assert front.load_s[stage + 1][outer] <= step_s * SLACK

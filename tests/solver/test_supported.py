@@ -8,6 +8,7 @@ import pytest
 
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
+from bapipe.link_modes import pipelines_on
 from bapipe.planner import plan, validate
 from bapipe.presets import cluster_from_spec
 from bapipe.problem import (
@@ -17,7 +18,9 @@ from bapipe.problem import (
     Edge,
     LayerTime,
     Link,
+    Links,
     ModelProfile,
+    Pin,
     PlanRequest,
     TiedParameters,
 )
@@ -88,20 +91,96 @@ TIED = (TiedParameters(layers=("a", "c"), parameter_bytes=4),)
 
 
 @pytest.mark.parametrize(
-    ("devices", "fields", "pointer"),
+    ("devices", "fields"),
     [
-        (cluster(2, Link(mode="blocking")), {}, "/cluster/links/within_host/mode"),
-        (cluster(2, Link(mode="streaming")), {}, "/cluster/links/within_host/mode"),
-        (cluster(2, execution="async"), {}, "/cluster/kinds/0/execution"),
-        (cluster(2, host_nic=Link()), {}, "/cluster/host_nic"),
-        (cluster(2, skip_tensors="direct"), {"edges": SKIPPING}, "/cluster/skip_tensors"),
-        (cluster(2), {"tied_parameters": TIED}, "/profile/tied_parameters"),
+        (cluster(2, Link(mode="blocking")), {}),
+        (cluster(2, Link(mode="streaming")), {}),
+        (cluster(2, execution="async"), {}),
+        (cluster(2, host_nic=Link()), {}),
+        (cluster(2, skip_tensors="direct"), {"edges": SKIPPING}),
+        (cluster(2), {"tied_parameters": TIED}),
+        (cluster(2), {"pins": (Pin(layer="a", device="d0"),)}),
     ],
 )
-def test_what_the_bounds_do_not_cover_is_not_searched(devices: Cluster, fields: dict[str, Any], pointer: str) -> None:
+def test_whatever_can_be_simulated_in_one_stage_a_device_is_searched(devices: Cluster, fields: dict[str, Any]) -> None:
+    assert plan(request([layer(name) for name in "abc"], devices, 2, **fields)).status == "optimal"
+
+
+STREAMING = cluster(2, Link(mode="streaming", chunks=4), execution="async")
+
+
+@pytest.mark.parametrize(
+    ("devices", "fields", "fault"),
+    [
+        (
+            cluster(2, Link(mode="blocking")),
+            {"schedules": ("1f1b", "1f1b-so")},
+            ("not_allowed", "/schedules/1", "1f1b-so needs links that are overlapped; these are blocking"),
+        ),
+        (
+            cluster(2),
+            {"schedules": ("fbp-as",)},
+            ("not_allowed", "/schedules/0", "needs links that are streaming between asynchronous devices"),
+        ),
+        (
+            cluster(2, Link(mode="streaming"), execution="sync"),
+            {"schedules": ("fbp-as",)},
+            ("not_allowed", "/schedules/0", "these are overlapped, which allow 1f1b, 1f1b-so, gpipe"),
+        ),
+        (
+            STREAMING,
+            {"schedules": ("fbp-as",), "task": "inference"},
+            ("not_allowed", "/schedules/0", "inference has none"),
+        ),
+        (
+            STREAMING,
+            {"schedules": ("1f1b-so",)},
+            ("not_allowed", "/schedules/0", "which allow 1f1b, fbp-as, gpipe"),
+        ),
+        (
+            cluster(2, host_nic=Link()),
+            {"objective": "bottleneck"},
+            ("unsupported", "/cluster/host_nic", "does not know cards"),
+        ),
+    ],
+)
+def test_what_links_and_devices_rule_out_is_refused(
+    devices: Cluster, fields: dict[str, Any], fault: tuple[str, str, str]
+) -> None:
     with pytest.raises(InvalidInputError) as refused:
         validate(request([layer(name) for name in "abc"], devices, 2, **fields))
-    assert [(fault.code, fault.pointer) for fault in refused.value.faults] == [("unsupported", pointer)]
+    assert [(found.code, found.pointer) for found in refused.value.faults] == [fault[:2]]
+    assert fault[2] in refused.value.faults[0].detail
+
+
+def test_links_say_which_schedules_there_are_to_choose_from() -> None:
+    layers = [layer(name) for name in "abc"]
+    by_mode = {
+        mode: pipelines_on(request(layers, cluster(3, Link(mode=mode), execution=execution), 2), 3)
+        for mode, execution in (("blocking", "sync"), ("overlapped", "async"), ("streaming", "async"))
+    }
+    assert by_mode == {
+        "blocking": ("1f1b", "gpipe"),
+        "overlapped": ("1f1b", "1f1b-so", "gpipe"),
+        "streaming": ("1f1b", "fbp-as", "gpipe"),
+    }
+    mixed = cluster(3, Link(mode="streaming"), execution="async")
+    far = mixed.devices[2].model_copy(update={"host": "far"})
+    links = Links(within_host=Link(mode="streaming"), between_hosts=Link())
+    mixed = mixed.model_copy(update={"devices": (*mixed.devices[:2], far), "links": links})
+    assert pipelines_on(request(layers, mixed, 2), 3) == ("1f1b", "gpipe")
+    assert pipelines_on(request(layers, mixed, 2), 2) == ("1f1b", "fbp-as", "gpipe")
+
+
+def test_a_plan_over_streaming_links_says_what_the_paper_calls_it_and_which_shares_were_tried() -> None:
+    layers = [layer(name, streamable=True, output_bytes_per_sample=1.0) for name in "abcd"]
+    devices = cluster(2, Link(mode="streaming", chunks=4, bandwidth_bytes_per_s=0.3), execution="async")
+    found = plan(request(layers, devices, 16))
+    assert "forward shares F / (F + B), 1/4, 1/3, 1/2 of each stage" in found.proof.scope_detail
+    split = plan(request(layers, devices, 16, schedules=("fbp-as",)))
+    assert any("FBP-AS" in line for line in split.explanation)
+    assert any(line.startswith("forward engines have 33.3 % and 33.3 %") for line in split.explanation)
+    assert any("1F1B-AS" in line for line in plan(request(layers, devices, 16, schedules=("1f1b",))).explanation)
 
 
 def test_infeasible_names_the_smallest_device_and_the_baseline_the_one_that_overflows() -> None:

@@ -1,66 +1,116 @@
 """What every stage costs, as arrays over the cuts of a model: a stage between two cuts is a difference of their
-entries.
+entries, on the device in its place.
 
 This is what the formulations optimise over. The simulator prices a finished plan layer by layer on its own
-(`cost/pipeline.py`), and each plan is judged by that.
+(`cost/pipeline.py`, `simulator/workload.py`), and each plan is judged by that. Where devices share a card, tensors skip
+stages, or copies of parameters are reduced, the arrays hold only what a partition takes at least (`exact` False).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import add
 from typing import Literal
 
 import numpy as np
 
 from bapipe.cost import memory
 from bapipe.cost.compute import layer_seconds
+from bapipe.cost.fpga.demand import demands
+from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.pipeline import memory_limit_bytes
-from bapipe.cost.transfer import link_between, transfer_s
-from bapipe.cuts import Array, CutSpace, Indices, Largest
-from bapipe.problem import DeviceKind, Layer, PlanRequest
+from bapipe.cost.transfer import Channel, channel
+from bapipe.cuts import Array, CutSpace, Indices, Largest, Mask
+from bapipe.graph import Graph
+from bapipe.problem import Device, DeviceKind, Layer, PlanRequest
+
+BoundaryManner = Literal["overlapped", "streaming", "fused", "ordered"]
+"""How a transfer between two neighbours meets their compute; `fused` and `ordered` block it."""
+
+
+@dataclass(frozen=True)
+class PlaceCosts:
+    """[cuts] seconds of one micro-batch of the layers inside, on the device in one place: forward, backward, both; and
+    those of the optimizer step.
+    """
+
+    forward_s: Array
+    backward_s: Array
+    work_s: Array
+    optimizer_s: Array
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Between two neighbours: [cuts] seconds of one transfer one way, and of one of its `chunks` where both stages
+    stream.
+    """
+
+    transfer_s: Array
+    chunk_s: Array
+    chunks: int
+    manner: BoundaryManner
 
 
 @dataclass(frozen=True)
 class CutCosts:
     """Prefix sums over cuts at one micro-batch size; seconds and bytes of one micro-batch.
 
-    `transfer_s[p]`: [cuts] one way over the boundary behind device p. `limit_bytes[p]`: what device p can hold, its
-    reserve taken off, or infinity. `workspace_bytes`: of the stage between two cuts. `layer_bytes`: per position of the
-    topological order, what a layer needs by itself with one micro-batch in flight.
+    `places[p]` and `boundaries[p]`: on device p, and between it and the next. `forward_s`, `backward_s`, `work_s`: on
+    whichever device each layer takes least, forward and backward together for `work_s`. `rigid`: [cuts] layers inside
+    that cannot stream. `limit_bytes[p]`: what device p can hold, its reserve `reserve_bytes[p]` taken off, or infinity.
+
+    `workspace_bytes`: of the stage between two cuts. `layer_bytes`: per position of the topological order, what a layer
+    needs by itself with one micro-batch in flight. `tied`: positions of layers that share parameters, and the bytes of
+    a copy. `pinned`: positions of layers with the places of their devices. `direct`: tensors may be sent past stages,
+    and nothing is known of what crosses a cut.
     """
 
     space: CutSpace
     training: bool
     receive_buffers: Literal["all", "in_flight"]
+    places: tuple[PlaceCosts, ...]
+    boundaries: tuple[Boundary, ...]
     forward_s: Array
     backward_s: Array
-    optimizer_s: Array
+    work_s: Array
+    rigid: Array
     static_bytes: Array
     stash_bytes: Array
     crossing_bytes: Array
     workspace_bytes: Largest
     layer_bytes: Array
     largest_layer_s: float
-    transfer_s: tuple[Array, ...]
     limit_bytes: tuple[float, ...]
-
-    @property
-    def work_s(self) -> Array:
-        """[cuts] forward and backward seconds of the layers inside."""
-        return self.forward_s + self.backward_s
+    reserve_bytes: tuple[int, ...]
+    tied: tuple[tuple[tuple[int, ...], float], ...]
+    pinned: tuple[tuple[int, int], ...]
+    direct: bool
+    exact: bool
 
     @property
     def directions(self) -> int:
         """How often a tensor crosses a cut: forward, and in training its gradient back."""
         return 2 if self.training else 1
 
+    @property
+    def uniform(self) -> bool:
+        """Whether all devices are equally fast."""
+        return all(place is self.places[0] for place in self.places)
+
+    def streams(self, inner: Indices, outer: Indices) -> Mask:
+        """Whether all layers of the stages between cuts emit output while they read input."""
+        return np.asarray(self.rigid[inner] == self.rigid[outer], dtype=np.bool_)
+
+    def crossed(self, cuts: Indices) -> Mask:
+        """Whether anything may cross the cuts."""
+        return np.asarray((self.crossing_bytes[cuts] > 0) | self.direct, dtype=np.bool_)
+
     def memory_bytes(self, inner: Indices, outer: Indices, in_flight: int, num_microbatches: int) -> Array:
         """Peak bytes of the stage between two cuts, which broadcast; without the device's reserve."""
         stage = memory.StageMemory(
-            static_bytes=self.static_bytes[outer] - self.static_bytes[inner],
+            static_bytes=self._static(inner, outer),
             stash_bytes_per_microbatch=self.stash_bytes[outer] - self.stash_bytes[inner],
             input_bytes_per_microbatch=self.crossing_bytes[inner],
             output_bytes_per_microbatch=self.crossing_bytes[outer],
@@ -68,15 +118,27 @@ class CutCosts:
         )
         return memory.peak_bytes(stage, in_flight, num_microbatches, self.receive_buffers, training=self.training)
 
+    def _static(self, inner: Indices, outer: Indices) -> Array:
+        static = self.static_bytes[outer] - self.static_bytes[inner]
+        for positions, size in self.tied:
+            static = static + self.holds(positions, inner, outer) * size
+        return np.asarray(static)
+
+    def holds(self, positions: Sequence[int], inner: Indices, outer: Indices) -> Mask:
+        """Whether the stages between cuts hold any of the layers at some positions of the topological order."""
+        held = np.zeros(np.broadcast_shapes(inner.shape, outer.shape), dtype=np.bool_)
+        for position in positions:
+            held |= ~self.space.holds(position, inner) & self.space.holds(position, outer)
+        return held
+
 
 def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> CutCosts:
-    """The costs of `request` on its devices in their order, which are of one kind and speed."""
+    """The costs of `request` on its devices in their order."""
     profile, devices = request.profile, request.cluster.devices
-    kind = next(kind for kind in request.cluster.kinds if kind.name == devices[0].kind)
-    speed = devices[0].speed
-    seconds = layer_seconds(request, kind, microbatch_size)
     training = request.task == "training"
-    crossing = space.crossing_bytes_per_sample * microbatch_size
+    direct = sends_past_stages(request, space.graph)
+    crossing = space.crossing_bytes_per_sample * microbatch_size * (not direct)
+    channels = [channel(request.cluster, source, target) for source, target in pairwise(devices)]
 
     def each(per_layer: Callable[[Layer], float]) -> Array:
         return np.array([per_layer(layer) for layer in profile.layers], dtype=float)
@@ -85,52 +147,130 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
     stash = each(lambda layer: memory.stash_bytes_per_sample(request, layer)) * microbatch_size
     workspace = each(lambda layer: layer.workspace_bytes)
     order = list(space.graph.layers)
+    times = _LayerTimes(request, microbatch_size)
+    least_forward, least_backward, least_work = times.least_s()
+    forward_s, backward_s = space.prefix_sums(least_forward), space.prefix_sums(least_backward)
+    uniform = len({(device.kind, device.speed) for device in devices}) == 1
 
     return CutCosts(
         space=space,
         training=training,
         receive_buffers=request.cluster.receive_buffers,
-        forward_s=space.prefix_sums(np.array(seconds.forward_s)) / speed,
-        backward_s=space.prefix_sums(np.array(seconds.backward_s)) / speed * training,
-        optimizer_s=space.prefix_sums(each(lambda layer: memory.optimizer_traffic_bytes(request, layer)))
-        / _memory_rate(kind),
+        places=_places(request, space, times),
+        boundaries=_boundaries(request, crossing, channels),
+        forward_s=forward_s,
+        backward_s=backward_s,
+        work_s=forward_s + backward_s if uniform else space.prefix_sums(least_work),
+        rigid=space.prefix_sums(each(lambda layer: not layer.streamable)),
         static_bytes=space.prefix_sums(static),
         stash_bytes=space.prefix_sums(stash),
         crossing_bytes=crossing,
         workspace_bytes=space.largest(workspace[order]),
         layer_bytes=(static + stash + workspace)[order],
-        largest_layer_s=max(map(add, seconds.forward_s, (b * training for b in seconds.backward_s))) / speed,
-        transfer_s=_transfers(request, crossing),
+        largest_layer_s=float(least_work.max()),
         limit_bytes=tuple(memory_limit(request, position) for position in range(len(devices))),
+        reserve_bytes=tuple(_kind_of(request, device).reserved_bytes for device in devices),
+        tied=_tied(request, space.graph),
+        pinned=_pinned(request, space.graph),
+        direct=direct,
+        exact=not direct and _adds_up(request, channels),
     )
+
+
+def _adds_up(request: PlanRequest, channels: Sequence[Channel]) -> bool:
+    """Whether a stage takes what its layers take, and nothing but its own transfers keeps a link busy."""
+    used = {device.kind for device in request.cluster.devices}
+    by_shape = any(costs_by_shape(request, kind) for kind in request.cluster.kinds if kind.name in used)
+    return not by_shape and not request.profile.tied_parameters and all(way.nic is None for way in channels)
+
+
+def sends_past_stages(request: PlanRequest, graph: Graph) -> bool:
+    """Whether a tensor may go from a stage to one that is not the next."""
+    if request.cluster.skip_tensors == "relay":
+        return False
+    skips = any(max(tensor.consumers, default=0) > tensor.source + 1 for tensor in graph.tensors)
+    branches = any(p + 1 not in after for p, after in enumerate(graph.successors[:-1]))
+    return skips or (branches and request.cuts == "any")
 
 
 def memory_limit(request: PlanRequest, position: int) -> float:
     """Bytes that a plan may use on the device at `position`, its kind's reserve taken off; infinity: no limit."""
     device = request.cluster.devices[position]
-    kind = next(kind for kind in request.cluster.kinds if kind.name == device.kind)
     total = memory_limit_bytes(request.cluster, device)
-    return float("inf") if total is None else float(total - kind.reserved_bytes)
+    return float("inf") if total is None else float(total - _kind_of(request, device).reserved_bytes)
 
 
-def reserved_bytes(request: PlanRequest) -> int:
-    """The most that a kind in use keeps for itself on each device."""
-    used = {device.kind for device in request.cluster.devices}
-    return max(kind.reserved_bytes for kind in request.cluster.kinds if kind.name in used)
+def _kind_of(request: PlanRequest, device: Device) -> DeviceKind:
+    return next(kind for kind in request.cluster.kinds if kind.name == device.kind)
 
 
-def _memory_rate(kind: DeviceKind) -> float:
-    return kind.memory_bandwidth_bytes_per_s or float("inf")
+@dataclass(frozen=True)
+class _LayerTimes:
+    """Seconds of the layers on each kind and speed in use, in the order of `profile.layers`."""
+
+    request: PlanRequest
+    microbatch_size: int
+
+    def on(self, device: Device) -> tuple[Array, Array]:
+        """(forward, backward); of an FPGA that is costed by shape, no more than they can be with all of it."""
+        kind, speed = _kind_of(self.request, device), device.speed
+        if costs_by_shape(self.request, kind):
+            least = np.array([demand.least_s for demand in demands(self.request, device, self.microbatch_size)])
+            return least[:, 0], least[:, 1] + least[:, 2]
+        seconds = layer_seconds(self.request, kind, self.microbatch_size)
+        training = self.request.task == "training"
+        return np.array(seconds.forward_s) / speed, np.array(seconds.backward_s) / speed * training
+
+    def least_s(self) -> tuple[Array, Array, Array]:
+        """(forward, backward, both together) where each layer takes least."""
+        devices = {(d.kind, d.speed): d for d in self.request.cluster.devices}.values()
+        pairs = [self.on(device) for device in devices]
+        forward = np.min([pair[0] for pair in pairs], axis=0)
+        backward = np.min([pair[1] for pair in pairs], axis=0)
+        return forward, backward, np.min([pair[0] + pair[1] for pair in pairs], axis=0)
 
 
-def _transfers(request: PlanRequest, crossing: Array) -> tuple[Array, ...]:
-    devices = request.cluster.devices
-    known: dict[tuple[float | None, float], Array] = {}
-    boundaries = []
-    for source, target in pairwise(devices):
-        link = link_between(request.cluster, source, target)
-        key = (link.bandwidth_bytes_per_s, link.latency_s)
+def _places(request: PlanRequest, space: CutSpace, times: _LayerTimes) -> tuple[PlaceCosts, ...]:
+    moved = np.array([memory.optimizer_traffic_bytes(request, layer) for layer in request.profile.layers])
+    known: dict[tuple[str, float], PlaceCosts] = {}
+    for device in request.cluster.devices:
+        key = device.kind, device.speed
         if key not in known:
-            known[key] = np.array([transfer_s(link, size) for size in crossing])
+            kind = _kind_of(request, device)
+            forward, backward = (space.prefix_sums(seconds) for seconds in times.on(device))
+            rate = kind.memory_bandwidth_bytes_per_s or float("inf")
+            known[key] = PlaceCosts(forward, backward, forward + backward, space.prefix_sums(moved) / rate)
+    return tuple(known[device.kind, device.speed] for device in request.cluster.devices)
+
+
+def _boundaries(request: PlanRequest, crossing: Array, channels: Sequence[Channel]) -> tuple[Boundary, ...]:
+    kinds = {kind.name: kind.execution for kind in request.cluster.kinds}
+    known: dict[tuple[object, ...], Boundary] = {}
+    boundaries = []
+    for (source, target), way in zip(pairwise(request.cluster.devices), channels, strict=True):
+        asynchronous = kinds[source.kind] == kinds[target.kind] == "async"
+        manner = way.link.exchange if way.link.mode == "blocking" else way.link.mode
+        manner = "overlapped" if manner == "streaming" and not asynchronous else manner
+        chunks = way.link.chunks if manner == "streaming" else 1
+        key = (way.link, way.nic, manner)
+        if key not in known:
+            whole = np.array([way.seconds(size) for size in crossing])
+            part = whole if chunks == 1 else np.array([way.seconds(size / chunks) for size in crossing])
+            known[key] = Boundary(whole, part, chunks, manner)
         boundaries.append(known[key])
     return tuple(boundaries)
+
+
+def _pinned(request: PlanRequest, graph: Graph) -> tuple[tuple[int, int], ...]:
+    positions = {request.profile.layers[layer].id: p for p, layer in enumerate(graph.layers)}
+    places = {device.id: place for place, device in enumerate(request.cluster.devices)}
+    pins = [pin for pin in request.profile.pins if pin.device is not None]
+    return tuple((positions[pin.layer], places[pin.device]) for pin in pins if pin.device is not None)
+
+
+def _tied(request: PlanRequest, graph: Graph) -> tuple[tuple[tuple[int, ...], float], ...]:
+    places = {request.profile.layers[layer].id: p for p, layer in enumerate(graph.layers)}
+    return tuple(
+        (tuple(places[name] for name in tied.layers), memory.tied_static_bytes(request, tied))
+        for tied in request.profile.tied_parameters
+    )

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bapipe.cost.cut_costs import CutCosts
+from bapipe.cost.cut_costs import Boundary, CutCosts
 from bapipe.cost.memory import usable_bytes
 from bapipe.cuts import Array, Indices, Mask
+from bapipe.formulations.exchanges import exchanges
 from bapipe.problem import Communication, ScheduleName
-from bapipe.schedules import in_flight
+from bapipe.schedules import FAMILIES, in_flight
 
 TOLERANCE = 1e-9
 """Relative: two objectives closer than this are equal, and a proof is one to within it."""
@@ -34,10 +35,30 @@ class PartitionProblem:
     communication: Communication
 
     def below(self, peak_bytes: float) -> PartitionProblem:
-        """The same problem where every device must also stay below `peak_bytes`, its reserve not counted."""
-        cap = peak_bytes * (1 - TOLERANCE)
-        limits = tuple(min(limit, cap) for limit in self.costs.limit_bytes)
+        """The same problem where every device must also stay below `peak_bytes`, its reserve counted."""
+        caps = [peak_bytes * (1 - TOLERANCE) - reserve for reserve in self.costs.reserve_bytes]
+        limits = tuple(map(min, self.costs.limit_bytes, caps))
         return replace(self, costs=replace(self.costs, limit_bytes=limits))
+
+    @property
+    def engines(self) -> int:
+        """2 where every device is split into one for forwards and one for backwards."""
+        return FAMILIES[self.schedule].engines
+
+    @property
+    def fraction(self) -> float:
+        """The least part of an operation after which the stage behind, or in front, may start: 1 over the chunks."""
+        return 1 / max((boundary.chunks for boundary in self._boundaries), default=1)
+
+    @property
+    def plain(self) -> bool:
+        """Whether devices are equally fast, in one piece, and tensors stored and forwarded beside compute."""
+        beside = all(boundary.manner == "overlapped" for boundary in self._boundaries)
+        return beside and self.costs.uniform and self.engines == 1
+
+    @property
+    def _boundaries(self) -> tuple[Boundary, ...]:
+        return self.costs.boundaries[: self.num_stages - 1]
 
     def in_flight(self, from_back: int) -> int:
         """Micro-batches in flight at most on the stage with so many stages behind it."""
@@ -52,19 +73,75 @@ class PartitionProblem:
         """Whether the stages between cuts, which broadcast, fit their device."""
         limit = self.costs.limit_bytes[self.num_stages - 1 - from_back]
         if np.isinf(limit):
-            return np.ones(np.broadcast_shapes(inner.shape, outer.shape), dtype=np.bool_)
-        return np.asarray(self.memory_bytes(inner, outer, from_back) <= usable_bytes(limit), dtype=np.bool_)
+            return self.in_place(inner, outer, from_back)
+        fitting = np.asarray(self.memory_bytes(inner, outer, from_back) <= usable_bytes(limit), dtype=np.bool_)
+        return fitting & self.in_place(inner, outer, from_back) if self.costs.pinned else fitting
+
+    def in_place(self, inner: Indices, outer: Indices, from_back: int) -> Mask:
+        """Whether the stages between cuts hold those layers that are pinned to their device, and no others' of them."""
+        place = self.num_stages - 1 - from_back
+        allowed = np.ones(np.broadcast_shapes(inner.shape, outer.shape), dtype=np.bool_)
+        for position, device in self.costs.pinned:
+            allowed &= self.costs.holds((position,), inner, outer) == (device == place)
+        return allowed
+
+    def forward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """Forward seconds of a stage between cuts, which broadcast, on the whole of its device."""
+        return _between(self.costs.places[stage].forward_s, inner, outer)
+
+    def backward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """Backward seconds of a stage between cuts, on the whole of its device."""
+        return _between(self.costs.places[stage].backward_s, inner, outer)
+
+    def work_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """Forward and backward seconds of a stage between cuts, on the whole of its device."""
+        return _between(self.costs.places[stage].work_s, inner, outer)
+
+    def optimizer_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
+        """Seconds of the optimizer step of a stage between cuts."""
+        return _between(self.costs.places[stage].optimizer_s, inner, outer)
 
     def boundary_s(self, position: int) -> Array:
         """[cuts] one-way transfer seconds over the boundary behind the device at `position`; zeros at the ends."""
         if 0 <= position < self.num_stages - 1:
-            return self.costs.transfer_s[position]
+            return self.costs.boundaries[position].transfer_s
         return np.zeros(self.costs.space.size)
+
+    def hop_s(self, position: int) -> Array:
+        """[cuts] least one-way seconds between what one device does and what the next does with it: those of a chunk
+        over the boundary behind the device at `position`; zeros at the ends.
+        """
+        if 0 <= position < self.num_stages - 1:
+            return self.costs.boundaries[position].chunk_s
+        return np.zeros(self.costs.space.size)
+
+    def fraction_behind(self, position: int) -> float:
+        """`fraction` of the boundary behind the device at `position`."""
+        return 1 / self.costs.boundaries[position].chunks if 0 <= position < self.num_stages - 1 else 1.0
+
+    def stops(self, position: int) -> int:
+        """How often both devices stop for a transfer over the boundary behind the device at `position`."""
+        if not 0 <= position < self.num_stages - 1:
+            return 0
+        manner = self.costs.boundaries[position].manner
+        if manner == "overlapped" or manner == "streaming":
+            return 0
+        return exchanges(
+            self.schedule, position, self.num_stages, self.num_microbatches, manner, training=self.costs.training
+        )
+
+
+def _between(sums: Array, inner: Indices, outer: Indices) -> Array:
+    return np.asarray(sums[outer] - sums[inner])
 
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """Cuts c_1 … c_S, and the objective in seconds that they reach."""
+    """Cuts c_1 … c_S, and the objective in seconds that they reach.
+
+    `shares`: of split devices, the part of each that its forward engine has; else empty.
+    """
 
     cuts: tuple[int, ...]
     value_s: float
+    shares: tuple[float, ...] = ()

@@ -35,10 +35,10 @@ class StageLoads:
 
     def load_s(self, inner: Indices, outer: Indices, from_back: int) -> Array:
         """Load of the stages between cuts; infinity over the budget, or where a stage does not fit its device."""
-        problem, work = self.problem, self.problem.costs.work_s
-        load = np.asarray(work[outer] - work[inner])
+        problem = self.problem
+        position = problem.num_stages - 1 - from_back
+        load = problem.work_s(inner, outer, position)
         if problem.communication != "none":
-            position = problem.num_stages - 1 - from_back
             traffic = self.traffic_s(position - 1)[inner] + self.traffic_s(position)[outer]
             load = load + traffic if problem.communication == "serial" else np.maximum(load, traffic)
         allowed = problem.fits(inner, outer, from_back) & (load <= self.budget_s)
@@ -138,14 +138,16 @@ def _least_load_s(problem: PartitionProblem, stop: Stop) -> float | None:
 
 
 def least_peak_bytes(problem: PartitionProblem, stop: Stop) -> float:
-    """The least peak bytes of the fullest device, reserve not counted, over all partitions along the chain.
+    """The least peak bytes of the fullest device, its reserve counted, over all partitions along the chain.
 
     Raises:
         OutOfTimeError: when `stop()` turned true first.
     """
 
     def peak(inner: Indices, outer: Indices, from_back: int) -> Array:
-        return problem.memory_bytes(inner, outer, from_back)
+        reserve = problem.costs.reserve_bytes[problem.num_stages - 1 - from_back]
+        needed = problem.memory_bytes(inner, outer, from_back) + reserve
+        return np.where(problem.in_place(inner, outer, from_back), needed, np.inf)
 
     chain = problem.costs.space.chain
     loads = StageLoads(problem)

@@ -7,14 +7,17 @@ at a time, deepest first, so that the work is done in arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
-from bapipe.bounds import FrontBounds, front_bounds, load_bound_s
+from bapipe.bounds import FrontBounds, divided, front_bounds, load_bound_s
 from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
+from bapipe.formulations.lowered_replay import LoweredReplay
+from bapipe.formulations.shares import forward_share, num_shares
 from bapipe.formulations.suffix_replay import SuffixReplay, SuffixStages, SuffixTimes, Upstream
 
 NODES = 256
@@ -23,15 +26,24 @@ NODES = 256
 CHILDREN = 4096
 """Partitions replayed at once."""
 
+TRIALS = 8
+"""Moves of a cut that are simulated, best bound first, where the replay is only a bound."""
+
 OnIncumbent = Callable[[PartitionResult], None]
+
+Judge = Callable[[PartitionResult], float]
+"""The step time of a whole partition, simulated; infinity where it does not fit or cannot be executed."""
 
 
 @dataclass
 class StepTimeSearch:
-    """Branch and bound over the partitions of one problem.
+    """Branch and bound over the partitions of one problem, and over the shares of split devices.
 
     `incumbent_s` is what must be beaten, `lower_bound_s` what is proven of this problem so far. `on_incumbent` is told
-    of every partition that beats it, `on_bound` of the bound as it rises.
+    of every partition that beats it, `on_bound` of the bound as it rises. `judge`: the true step time, where the replay
+    of whole partitions is but a bound.
+
+    In arrays of nodes and partitions, a stage is its inner cut plus the number of cuts times that of its share.
     """
 
     problem: PartitionProblem
@@ -40,47 +52,85 @@ class StepTimeSearch:
     on_incumbent: OnIncumbent = lambda result: None
     lower_bound_s: float = 0.0
     on_bound: Callable[[float], None] = lambda bound: None
+    judge: Judge | None = None
     best: PartitionResult | None = None
     _front: FrontBounds = field(init=False)
 
     def __post_init__(self) -> None:
         problem = self.problem
-        self._replay = SuffixReplay(
-            problem.schedule, problem.num_stages, problem.num_microbatches, problem.costs.training
-        )
+        self._size = problem.costs.space.size
+        self._num_shares = num_shares(problem.engines)
+        plain = all(boundary.manner == "overlapped" for boundary in problem.costs.boundaries[: problem.num_stages - 1])
+        self._replay: SuffixReplay | LoweredReplay = LoweredReplay(problem)
+        if plain and problem.engines == 1:
+            self._replay = SuffixReplay(
+                problem.schedule, problem.num_stages, problem.num_microbatches, problem.costs.training
+            )
 
-    def evaluate(self, cuts: Indices) -> Array:
-        """[partitions] step times of whole partitions, cuts c_1 … c_S in rows; infinity where one does not fit."""
+    def evaluate(self, stages: Indices, outer: Indices) -> Array:
+        """[partitions] step times of whole partitions, or bounds on them where there is a `judge`; infinity where one
+        does not fit. `stages`: [partitions, stages]; `outer`: the cut behind the last, all layers.
+        """
         count = self.problem.num_stages
-        bounds = np.concatenate([np.zeros((len(cuts), 1), dtype=np.intp), cuts], axis=1)
+        rows = np.concatenate([stages, outer[:, None]], axis=1)
+        cuts = self._cuts(rows)
         fits = np.ones(len(cuts), dtype=np.bool_)
         for stage in range(count):
-            fits &= self.problem.fits(bounds[:, stage], bounds[:, stage + 1], count - 1 - stage)
+            fits &= self.problem.fits(cuts[:, stage], cuts[:, stage + 1], count - 1 - stage)
         result = np.full(len(cuts), np.inf)
         if fits.any():
-            result[fits] = self._makespan(bounds[fits], self._replay.run(self._stages(bounds[fits]), None))
+            result[fits] = self._makespan(cuts[fits], self._replay.run(self._stages(rows[fits]), None))
         return result
 
-    def offer(self, cuts: tuple[int, ...], value_s: float) -> None:
+    def offer(self, result: PartitionResult) -> None:
         """Takes a partition as the incumbent when it is better by more than the tolerance."""
-        if value_s < self.incumbent_s * (1 - TOLERANCE):
-            self.incumbent_s = value_s
-            self.best = PartitionResult(cuts, value_s)
-            self.on_incumbent(self.best)
+        if result.value_s < self.incumbent_s * (1 - TOLERANCE):
+            self.incumbent_s, self.best = result.value_s, result
+            self.on_incumbent(result)
 
     def improve(self, cuts: tuple[int, ...]) -> None:
-        """Coordinate descent from a partition: each cut in turn goes where the step time is least."""
-        current = np.array(cuts, dtype=np.intp)
-        value = float(self.evaluate(current[None, :])[0])
-        self.offer(tuple(map(int, current)), value)
+        """Coordinate descent from a partition: each cut, and share, in turn goes where the step time is least."""
+        current = np.array([0, *cuts[:-1]], dtype=np.intp)
+        value = self._least(current[None, :], np.inf)[1]
         improved = True
         while improved:
             improved = False
-            for place in range(self.problem.num_stages - 1):
-                moved, moved_value = self._best_move(current, place)
-                if moved_value < value * (1 - TOLERANCE):
-                    current, value, improved = moved, moved_value, True
-                    self.offer(tuple(map(int, current)), value)
+            for options in self._moves(len(cuts)):
+                row, moved_s = self._least(options(current), value)
+                if row is not None and moved_s < value * (1 - TOLERANCE):
+                    current, value, improved = row, moved_s, True
+
+    def _moves(self, num_stages: int) -> Iterator[Callable[[Indices], Indices]]:
+        """Every way to change one cut, or one share: from a partition to all that it can become."""
+        for place in range(1, num_stages):
+            yield partial(self._other_cuts, place)
+        if self._num_shares > 1:
+            for place in range(num_stages):
+                yield partial(self._other_shares, place)
+
+    def _least(self, options: Indices, below_s: float) -> tuple[Indices | None, float]:
+        """The best of some partitions that is better than `below_s`, and its step time."""
+        best, best_s = None, below_s
+        for start in range(0, len(options), CHILDREN):
+            if self.stop():
+                raise OutOfTimeError
+            part = options[start : start + CHILDREN]
+            values = self.evaluate(part, np.full(len(part), self._size - 1))
+            for row in np.argsort(values, kind="stable")[: 1 if self.judge is None else TRIALS]:
+                if not values[row] < best_s:
+                    break
+                value_s = self._offered(part[row], float(values[row]))
+                if value_s < best_s:
+                    best, best_s = part[row], value_s
+        return best, best_s
+
+    def _offered(self, stages: Indices, value_s: float) -> float:
+        """The true step time of a whole partition, which is offered."""
+        result = self._result(stages, value_s)
+        if self.judge is not None:
+            result = replace(result, value_s=self.judge(result))
+        self.offer(result)
+        return result.value_s
 
     def bound(self, gap: float = 0.0) -> float:
         """A lower bound from the tables of the fronts, or what must be beaten where it is higher.
@@ -99,7 +149,7 @@ class StepTimeSearch:
             OutOfTimeError: when `stop()` turned true; `lower_bound_s` holds what was proven.
         """
         self.incumbent_s = min(self.incumbent_s, incumbent_s)
-        root = np.array([[self.problem.costs.space.size - 1]], dtype=np.intp)
+        root = np.array([[self._size - 1]], dtype=np.intp)
         pools = {0: (root, np.array([self._front.root_s]))}
         while pools:
             depth = max(pools)
@@ -128,64 +178,66 @@ class StepTimeSearch:
     def _expand(self, nodes: Indices, bounds: Array, pools: dict[int, tuple[Indices, Array]], gap: float) -> None:
         depth = nodes.shape[1]
         stage = self.problem.num_stages - depth
-        parents, cuts, cheap = self._children(nodes[:, -1], bounds, stage)
+        parents, stages, cheap = self._children(self._cuts(nodes[:, -1]), bounds, stage)
         order = np.argsort(cheap, kind="stable")
         for start in range(0, len(order), CHILDREN):
             part = order[start : start + CHILDREN]
             part = part[cheap[part] < self._threshold(gap)]
             if not len(part):
                 break
-            children = np.concatenate([nodes[parents[part]], cuts[part][:, None]], axis=1)
+            children = np.concatenate([nodes[parents[part]], stages[part][:, None]], axis=1)
             exact = np.maximum(cheap[part], self._bound(children, stage))
             keep = exact < self._threshold(gap)
             if stage == 0:
-                self._take_leaves(children[keep], exact[keep])
+                self._take_leaves(children[keep], exact[keep], gap)
             elif keep.any():
                 _push(pools, depth, children[keep], exact[keep])
             if self.stop():
                 _push(pools, depth - 1, nodes, bounds)
                 raise OutOfTimeError
 
-    def _children(self, inner: Indices, bounds: Array, stage: int) -> tuple[Indices, Indices, Array]:
-        """(parent row, cut, cheap bound) of every way to put one more stage, number `stage`, in front of nodes."""
+    def _children(self, outer: Indices, bounds: Array, stage: int) -> tuple[Indices, Indices, Array]:
+        """(parent row, stage, cheap bound) of every way to put one more stage, number `stage`, in front of nodes."""
         space = self.problem.costs.space
         candidates = np.flatnonzero(self._front.load_s[stage] < self._threshold(0.0))
         if not len(candidates):
             return np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0)
-        row, column = candidates[:, None], inner[None, :]
-        load = load_bound_s(self.problem, self._front.way_s[stage], row, column, stage)
-        cheap = np.maximum(np.maximum(load, self._front.load_s[stage][row]), bounds[None, :])
+        row, column = candidates[:, None], outer[None, :]
         allowed = space.inside(row, column) & self.problem.fits(row, column, self.problem.num_stages - 1 - stage)
-        cheap[~allowed] = np.inf
-        rows, columns = np.nonzero(cheap < self._threshold(0.0))
-        return columns, candidates[rows], cheap[rows, columns]
+        found = []
+        for share in range(self._num_shares):
+            load = load_bound_s(self.problem, self._front.fronts[stage], row, column, stage, share)
+            cheap = np.maximum(np.maximum(load, self._front.load_s[stage][row]), bounds[None, :])
+            cheap[~allowed] = np.inf
+            rows, columns = np.nonzero(cheap < self._threshold(0.0))
+            found.append((columns, candidates[rows] + share * self._size, cheap[rows, columns]))
+        parents, stages, bound = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return parents, stages, bound
 
     def _bound(self, nodes: Indices, stage: int) -> Array:
-        """[nodes] replay bound, and for whole partitions the step time; the last column is the first cut."""
-        cuts = nodes[:, ::-1]
-        stages = self._stages(cuts, first=stage)
+        """[nodes] replay bound, and for whole partitions the step time; the last column is the first stage."""
+        rows = nodes[:, ::-1]
+        cuts = self._cuts(rows)
+        stages = self._stages(rows, first=stage)
         if stage == 0:
             return self._makespan(cuts, self._replay.run(stages, None))
         upstream = self._upstream(cuts[:, 0], stage)
         times = self._replay.run(stages, upstream)
-        return np.maximum(self._makespan(cuts, times), self._behind_bound(cuts[:, 0], stage, times))
+        return np.maximum(self._makespan(cuts, times, stage), self._behind_bound(cuts[:, 0], stage, times))
 
     def _behind_bound(self, cut: Indices, stage: int, times: SuffixTimes) -> Array:
         """[nodes] what the stages in front still have to do when the backwards reach them."""
-        costs = self.problem.costs
-        if not costs.training:
+        if not self.problem.costs.training:
             return np.zeros(len(cut))
-        way_back = costs.backward_s[cut] + self._way_s(cut, stage)
+        way_back = self._front.fronts[stage].tail_s[cut] + self.problem.hop_s(stage - 1)[cut]
         turn = times.backward_end_s[0] + self._front.turn_s[stage][cut]
         return np.maximum(times.backward_end_s[-1], turn) + way_back
 
     def _upstream(self, cut: Indices, stage: int) -> Upstream:
-        costs = self.problem.costs
-        arrival = costs.forward_s[cut] + self._way_s(cut, stage)
         return Upstream(
-            first_arrival_s=arrival,
+            first_arrival_s=self._front.fronts[stage].lead_s[cut] + self.problem.hop_s(stage - 1)[cut],
             spacing_s=np.maximum(self._front.spacing_s[stage][cut], self.problem.boundary_s(stage - 1)[cut]),
-            round_trips=self._round_trips(cut, stage) if costs.training else [],
+            round_trips=self._round_trips(cut, stage) if self.problem.costs.training else [],
         )
 
     def _round_trips(self, cut: Indices, stage: int) -> list[tuple[int, Array]]:
@@ -193,54 +245,103 @@ class StepTimeSearch:
         cut back to it and forth again. Any better partition has at most a share of the work in front of it.
         """
         problem, work = self.problem, self.problem.costs.work_s[cut]
+        last = problem.hop_s(stage - 1)[cut]
         trips = []
         for front in range(stage):
-            most = self.incumbent_s * (1 - (1 - 1 / problem.num_microbatches) ** front) if front else 0.0
-            way = self._way_s(cut, stage) if front == 0 else problem.boundary_s(stage - 1)[cut]
-            trips.append((self._replay.in_flight(front), np.maximum(work - most, 0.0) + 2 * way))
+            most = divided(self.incumbent_s, front, problem.num_microbatches, problem.fraction) if front else 0.0
+            way = last + self._front.fronts[stage].hops_s[cut] if front == 0 else last
+            seconds = problem.fraction * np.maximum(work - most, 0.0) + 2 * way
+            trips.append((problem.in_flight(problem.num_stages - 1 - front), seconds))
         return trips
 
-    def _way_s(self, cut: Indices, stage: int) -> Array:
-        """[nodes] least transfer seconds, one way, from the first device to that of `stage`."""
-        return self.problem.boundary_s(stage - 1)[cut] + self._front.way_s[stage][cut]
+    def _cuts(self, stages: Indices) -> Indices:
+        """The inner cuts of stages."""
+        return stages if self._num_shares == 1 else stages % self._size
 
-    def _stages(self, cuts: Indices, first: int = 0) -> SuffixStages:
-        costs, count = self.problem.costs, cuts.shape[1] - 1
-        return SuffixStages(
-            forward_s=[costs.forward_s[cuts[:, s + 1]] - costs.forward_s[cuts[:, s]] for s in range(count)],
-            backward_s=[costs.backward_s[cuts[:, s + 1]] - costs.backward_s[cuts[:, s]] for s in range(count)],
-            boundary_s=[self.problem.boundary_s(first + s - 1)[cuts[:, s]] for s in range(count)],
-        )
+    def _stages(self, rows: Indices, first: int = 0) -> SuffixStages:
+        """What the stages of partitions take; the last column of `rows` is the cut behind them."""
+        cuts, problem = self._cuts(rows), self.problem
+        pairs = [self._seconds(rows, cuts, s, first + s) for s in range(cuts.shape[1] - 1)]
+        forward_s, backward_s = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        boundary_s = [problem.boundary_s(first + s - 1)[cuts[:, s]] for s in range(len(pairs))]
+        if isinstance(self._replay, SuffixReplay):
+            return SuffixStages(forward_s, backward_s, boundary_s)
+        chunks = [self._chunks(cuts, s, first + s) for s in range(len(pairs))]
+        boundary_s = [
+            np.where(chunk > 1, chunk * problem.hop_s(first + s - 1)[cuts[:, s]], boundary_s[s])
+            for s, chunk in enumerate(chunks)
+        ]
+        return SuffixStages(forward_s, backward_s, boundary_s, chunks)
 
-    def _makespan(self, cuts: Indices, times: SuffixTimes) -> Array:
-        optimizer = self.problem.costs.optimizer_s
-        ends = [end + optimizer[cuts[:, s + 1]] - optimizer[cuts[:, s]] for s, end in enumerate(times.device_end_s)]
+    def _seconds(self, rows: Indices, cuts: Indices, column: int, stage: int) -> tuple[Array, Array]:
+        """Forward and backward of the stages in a column."""
+        inner, outer = cuts[:, column], cuts[:, column + 1]
+        forward_s = self.problem.forward_s(inner, outer, stage)
+        backward_s = self.problem.backward_s(inner, outer, stage)
+        if self._num_shares == 1:
+            return forward_s, backward_s
+        part = self._parts(forward_s, backward_s, rows[:, column])
+        return forward_s / part, backward_s / (1 - part)
+
+    def _parts(self, forward_s: Array, backward_s: Array, stages: Indices) -> Array:
+        """The parts of split devices that the forward engines of stages have."""
+        every = [forward_share(forward_s, backward_s, share) for share in range(self._num_shares)]
+        return np.asarray(np.choose(stages // self._size, every))
+
+    def _chunks(self, cuts: Indices, column: int, stage: int) -> Array:
+        """In how many chunks the transfers go to the stages in a column; 1 to the first, of which nothing is known."""
+        costs = self.problem.costs
+        if column == 0 or not stage:
+            return np.ones(len(cuts))
+        before, inner, outer = cuts[:, column - 1], cuts[:, column], cuts[:, column + 1]
+        streams = costs.streams(before, inner) & costs.streams(inner, outer) & costs.crossed(inner)
+        return np.where(streams, float(costs.boundaries[stage - 1].chunks), 1.0)
+
+    def _makespan(self, cuts: Indices, times: SuffixTimes, first: int = 0) -> Array:
+        ends = [
+            end + self.problem.optimizer_s(cuts[:, s], cuts[:, s + 1], first + s)
+            for s, end in enumerate(times.device_end_s)
+        ]
         return np.asarray(np.max(ends, axis=0))
 
-    def _best_move(self, cuts: Indices, place: int) -> tuple[Indices, float]:
-        space = self.problem.costs.space
-        low = int(cuts[place - 1]) if place else 0
-        high = int(cuts[place + 1])
+    def _other_cuts(self, place: int, stages: Indices) -> Indices:
+        """[options, stages] a partition with the inner cut of one stage anywhere between its neighbours."""
+        space, cuts = self.problem.costs.space, self._cuts(stages)
+        low, high = cuts[place - 1], cuts[place + 1] if place + 1 < len(cuts) else self._size - 1
         every = np.arange(space.size)
         between = space.inside(every, np.array([high])) & space.inside(np.array([low]), every)
         options = np.flatnonzero(between)
-        best, best_s = cuts, np.inf
-        for start in range(0, len(options), CHILDREN):
-            if self.stop():
-                raise OutOfTimeError
-            part = options[start : start + CHILDREN]
-            moved = np.repeat(cuts[None, :], len(part), axis=0)
-            moved[:, place] = part
-            values = self.evaluate(moved)
-            row = int(values.argmin())
-            if values[row] < best_s:
-                best, best_s = moved[row], float(values[row])
-        return best, best_s
+        moved = np.repeat(stages[None, :], len(options), axis=0)
+        moved[:, place] = options + (stages[place] - cuts[place])
+        return moved
 
-    def _take_leaves(self, nodes: Indices, values: Array) -> None:
-        if len(values):
-            row = int(values.argmin())
-            self.offer(tuple(int(cut) for cut in nodes[row, ::-1][1:]), float(values[row]))
+    def _other_shares(self, place: int, stages: Indices) -> Indices:
+        """[options, stages] a partition with any share on one stage."""
+        moved = np.repeat(stages[None, :], self._num_shares, axis=0)
+        moved[:, place] = self._cuts(stages)[place] + self._size * np.arange(self._num_shares)
+        return moved
+
+    def _take_leaves(self, nodes: Indices, values: Array, gap: float) -> None:
+        """Offers the best of whole partitions; with a judge, each whose bound is good enough."""
+        for row in np.argsort(values, kind="stable")[: 1 if self.judge is None else None]:
+            if values[row] >= self._threshold(gap):
+                return
+            self._offered(nodes[row, :0:-1], float(values[row]))
+            if self.judge is not None and self.stop():
+                return
+
+    def _result(self, stages: Indices, value_s: float) -> PartitionResult:
+        cuts = (*(int(cut) for cut in self._cuts(stages)[1:]), self._size - 1)
+        if self._num_shares == 1:
+            return PartitionResult(cuts, value_s)
+        rows = np.append(stages, self._size - 1)[None, :]
+        whole = self._cuts(rows)
+        shares = []
+        for s in range(len(cuts)):
+            inner, outer = whole[:, s], whole[:, s + 1]
+            seconds = self.problem.forward_s(inner, outer, s), self.problem.backward_s(inner, outer, s)
+            shares.append(float(self._parts(*seconds, rows[:, s])[0]))
+        return PartitionResult(cuts, value_s, tuple(shares))
 
 
 def _split(bounds: Array) -> tuple[Indices, Indices]:

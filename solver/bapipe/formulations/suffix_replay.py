@@ -12,9 +12,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from bapipe.cuts import Array
+from bapipe.cuts import Array, Indices
 from bapipe.problem import ScheduleName
-from bapipe.schedules import in_flight, operations
+from bapipe.schedules import operations
 
 Operation = tuple[int, bool, int]
 """(stage counted from the first of the suffix, is it a backward, micro-batch)."""
@@ -22,11 +22,20 @@ Operation = tuple[int, bool, int]
 
 @dataclass(frozen=True)
 class SuffixStages:
-    """[partitions] seconds of each stage of a suffix, and of one transfer over the boundary in front of each."""
+    """[partitions] seconds of each stage of a suffix, and of one transfer over the boundary in front of each.
+
+    `chunks`: in how many that transfer goes, where links stream; else empty.
+    """
 
     forward_s: list[Array]
     backward_s: list[Array]
     boundary_s: list[Array]
+    chunks: list[Array] = field(default_factory=list)
+
+    def rows(self, rows: Indices) -> SuffixStages:
+        """Some of the partitions."""
+        parts = (self.forward_s, self.backward_s, self.boundary_s, self.chunks)
+        return SuffixStages(*([values[rows] for values in part] for part in parts))
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,11 @@ class Upstream:
     first_arrival_s: Array
     spacing_s: Array
     round_trips: list[tuple[int, Array]]
+
+    def rows(self, rows: Indices) -> Upstream:
+        """Some of the partitions."""
+        trips = [(in_flight_count, seconds[rows]) for in_flight_count, seconds in self.round_trips]
+        return Upstream(self.first_arrival_s[rows], self.spacing_s[rows], trips)
 
 
 @dataclass
@@ -72,7 +86,7 @@ class SuffixReplay:
         ):
             ready = arrived.pop((stage, backward, microbatch), None)
             if stage == 0 and not backward and upstream is not None:
-                ready = self._arrival_s(upstream, microbatch, times)
+                ready = arrival_s(upstream, microbatch, times.backward_end_s)
             start = free[stage] if ready is None else np.maximum(free[stage], ready)
             end = start + (stages.backward_s if backward else stages.forward_s)[stage]
             free[stage] = end
@@ -86,17 +100,14 @@ class SuffixReplay:
                 arrived[target, backward, microbatch] = link[stage]
         return times
 
-    @staticmethod
-    def _arrival_s(upstream: Upstream, microbatch: int, times: SuffixTimes) -> Array:
-        arrival = upstream.first_arrival_s + microbatch * upstream.spacing_s
-        for in_flight_count, seconds in upstream.round_trips:
-            if microbatch >= in_flight_count:
-                arrival = np.maximum(arrival, times.backward_end_s[microbatch - in_flight_count] + seconds)
-        return arrival
 
-    def in_flight(self, stage: int) -> int:
-        """Micro-batches in flight at most on a stage of the whole pipeline."""
-        return in_flight(self.schedule, stage, self.num_stages, self.num_microbatches, training=self.training)
+def arrival_s(upstream: Upstream, microbatch: int, backward_end_s: list[Array]) -> Array:
+    """Earliest arrival of a micro-batch at a suffix, of which so many backwards have left already."""
+    arrival = upstream.first_arrival_s + microbatch * upstream.spacing_s
+    for in_flight_count, seconds in upstream.round_trips:
+        if microbatch >= in_flight_count:
+            arrival = np.maximum(arrival, backward_end_s[microbatch - in_flight_count] + seconds)
+    return arrival
 
 
 @lru_cache(maxsize=256)

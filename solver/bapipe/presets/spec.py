@@ -5,8 +5,10 @@
            | COUNT "x" "(" spec ")"                       hosts; once more around: racks
     link   = (preset | N "Gb" | bandwidth) { "," option } what joins the members of the group
     option = "latency=" TIME | "mode=" ("blocking" | "overlapped" | "streaming")
+           | "exchange=" ("fused" | "ordered") | "chunks=" COUNT
 
 `10Gb` is Ethernet of that nominal rate, with a network's latency; `10Gb/s` is that bandwidth, without latency.
+FPGAs that a streaming link joins are asynchronous: `4xVCU118:100Gb,mode=streaming,chunks=16`.
 Without a link the transfers between devices of kind `reference` are free; other kinds must say how they are joined.
 """
 
@@ -22,13 +24,14 @@ from bapipe.errors import Fault, InvalidInputError
 from bapipe.nearest import nearest
 from bapipe.presets.devices import ALIASES, DEVICE_KINDS
 from bapipe.presets.links import LINKS, ethernet
-from bapipe.problem import MAX_DEVICES, Cluster, Device, Link, Links
+from bapipe.problem import MAX_DEVICES, Cluster, Device, DeviceKind, Link, Links
 
 MAX_LEVELS = 3
 MAX_BANDWIDTH = 1e21
 MAX_LATENCY_S = 1e9
 MAX_GIGABITS = 1e6
 MAX_NAME_LENGTH = 200
+MAX_CHUNKS = 1_000_000
 
 BANDWIDTH_UNITS = {
     "B/s": 1.0,
@@ -40,6 +43,7 @@ BANDWIDTH_UNITS = {
 
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 MODES = get_args(Link.model_fields["mode"].annotation)
+EXCHANGES = get_args(Link.model_fields["exchange"].annotation)
 
 _COUNT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*[xX×]\s*")
 _ETHERNET = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*Gb")
@@ -222,12 +226,17 @@ def _read_bandwidth(part: Part, faults: list[Fault]) -> float | None:
 
 def _read_option(part: Part, faults: list[Fault]) -> dict[str, Any]:
     name, _, value = part.text.partition("=")
-    if name == "mode" and value in MODES:
-        return {"mode": value}
+    if (name == "mode" and value in MODES) or (name == "exchange" and value in EXCHANGES):
+        return {name: value}
+    if name == "chunks" and value.isascii() and value.isdigit() and 0 < int(value[:9]) <= MAX_CHUNKS:
+        return {"chunks": int(value)}
     match = _QUANTITY.fullmatch(value)
     if name == "latency" and match is not None:
         return {"latency_s": _read_quantity(part, match, TIME_UNITS, "a latency", MAX_LATENCY_S, faults)}
-    detail = f"an option is latency=5us or mode={'|'.join(MODES)}, not {part.text!r}"
+    detail = (
+        f"an option is latency=5us, mode={'|'.join(MODES)}, exchange={'|'.join(EXCHANGES)} or chunks=16 (at most "
+        f"{MAX_CHUNKS}), not {part.text!r}"
+    )
     faults.append(_fault("bad_spec", detail, part))
     return {}
 
@@ -276,7 +285,7 @@ def _cluster(spec: str, levels: list[Level]) -> Cluster:
     ]
     return Cluster(
         name=spec[:MAX_NAME_LENGTH],
-        kinds=tuple(DEVICE_KINDS[kind] for kind in dict.fromkeys(kinds)),
+        kinds=tuple(_kind(name, levels) for name in dict.fromkeys(kinds)),
         devices=tuple(devices),
         links=Links(
             within_host=leaf.link or Link(),
@@ -284,6 +293,15 @@ def _cluster(spec: str, levels: list[Level]) -> Cluster:
             between_racks=(levels[0].link or Link()) if len(levels) == MAX_LEVELS else None,
         ),
     )
+
+
+def _kind(name: str, levels: list[Level]) -> DeviceKind:
+    """The preset kind; an FPGA that a streaming link joins is asynchronous."""
+    kind = DEVICE_KINDS[name]
+    if kind.fpga is None or not any(level.link and level.link.mode == "streaming" for level in levels):
+        return kind
+    sources = {**kind.sources, "execution": "async: a streaming link joins it"}
+    return kind.model_copy(update={"execution": "async", "sources": sources})
 
 
 def _noun(kind: str) -> str:

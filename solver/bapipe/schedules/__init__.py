@@ -13,6 +13,7 @@ from typing import TypeVar
 from bapipe.problem import ScheduleName
 from bapipe.schedules.base import Family, in_turn
 from bapipe.schedules.data_parallel import DATA_PARALLEL
+from bapipe.schedules.forward_backward import FBP_AS
 from bapipe.schedules.gpipe import GPIPE
 from bapipe.schedules.one_f_one_b import ONE_F_ONE_B, ONE_F_ONE_B_SO
 from bapipe.schedules.pipedream import PIPEDREAM
@@ -20,7 +21,7 @@ from bapipe.schedules.pipedream import PIPEDREAM
 T = TypeVar("T")
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (DATA_PARALLEL, GPIPE, ONE_F_ONE_B, ONE_F_ONE_B_SO, PIPEDREAM)
+    family.name: family for family in (DATA_PARALLEL, GPIPE, ONE_F_ONE_B, ONE_F_ONE_B_SO, FBP_AS, PIPEDREAM)
 }
 
 __all__ = ["FAMILIES", "Family", "in_flight", "operations", "orders", "placed_orders", "warm_up", "weight_versions"]
@@ -34,14 +35,14 @@ def warm_up(name: ScheduleName, stage: int, num_stages: int, num_microbatches: i
 def in_flight(name: ScheduleName, stage: int, num_stages: int, num_microbatches: int, *, training: bool = True) -> int:
     """Most micro-batches of the stage whose forward has started and whose backward has not ended; 1 in inference.
 
-    Without a flush they may be of several mini-batches.
+    Without a flush they may be of several mini-batches. With two engines, one more forward may start beside a backward.
     """
     family = FAMILIES[name]
     if family.versions and training:
         return family.versions(stage, num_stages)
     count = len(family.microbatches(stage, num_stages, num_microbatches))
     first = family.warm_up(stage, num_stages, num_microbatches) if training else 0
-    return min(count, first + 1)
+    return min(count, first + (family.engines if training else 1))
 
 
 def weight_versions(name: ScheduleName, num_stages: int) -> tuple[int, ...] | None:

@@ -22,13 +22,15 @@ class Family:
 
     `replicated`: the devices are replicas of a single stage and take micro-batches in turn; otherwise each has a
     stage of its own and sees every micro-batch. `versions`: the weight versions of a stage (from 0, of so many) where
-    the pipeline is not flushed; None: it is.
+    the pipeline is not flushed; None: it is. `engines` 2: every device is split into one for forwards and one for
+    backwards, which work side by side.
     """
 
     name: str
     warm_up: WarmUp
     replicated: bool = False
     versions: Callable[[int, int], int] | None = None
+    engines: int = 1
 
     def stage(self, device: int) -> int:
         """The stage that device number `device` executes."""

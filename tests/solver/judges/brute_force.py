@@ -195,7 +195,7 @@ def _segments(request: PlanRequest, num_stages: int) -> Iterator[Stages]:
 
 def _allowed(request: PlanRequest, stages: Stages) -> bool:
     whole = all(any(set(group) <= stage for stage in stages) for group in request.profile.groups)
-    pinned = all(pin.layer in stages[0 if pin.stage == "first" else -1] for pin in request.profile.pins)
+    pinned = all(pin.layer in stages[0 if pin.stage == "first" else -1] for pin in request.profile.pins if pin.stage)
     return whole and pinned
 
 

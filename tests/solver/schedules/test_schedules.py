@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from bapipe import candidates
+from bapipe import link_modes
 from bapipe.schedules import in_flight, operations, orders, placed_orders, warm_up
 from judges import replay as judge
 
@@ -67,5 +67,5 @@ def test_idle_devices_have_an_empty_order():
 
 def test_the_pipelines_are_ranked_by_what_they_keep_in_flight_on_every_stage():
     for n, m in GRID:
-        for lower, higher in pairwise(candidates.PIPELINES):
+        for lower, higher in pairwise(link_modes.PIPELINES):
             assert all(in_flight(lower, s, n, m) <= in_flight(higher, s, n, m) for s in range(n))
