@@ -25,7 +25,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Literal
 
-from bapipe.errors import BaPipeError
+from bapipe.errors import BaPipeError, SolverDisagreementError
 from bapipe.formulations.protocol import Formulation
 from bapipe.problem import PlanRequest
 from bapipe.search import OnProgress, Outcome, Search
@@ -78,6 +78,7 @@ def search_in_child(
 
     Raises:
         BaPipeError: the child died before it had found anything.
+        SolverDisagreementError: two methods do not agree; whatever was found before does not count.
     """
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
@@ -121,6 +122,8 @@ def _listen(
         except (EOFError, OSError):
             child.join()
             return last, CutShort("died", f"the search process died (exit code {child.exitcode})")
+        if isinstance(report, SolverDisagreementError):
+            raise report
         if isinstance(report, Outcome):
             return report
         if isinstance(report, _Failure):
@@ -177,6 +180,8 @@ def _search(
     try:
         sender.send(None)
         sender.send(Search(request, deadline_s, sender.send, formulation=formulation, solver_log=solver_log).run())
+    except SolverDisagreementError as error:
+        sender.send(error)
     except Exception:
         sender.send(_Failure(traceback.format_exc()))
 

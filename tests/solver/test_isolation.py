@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from bapipe.check import check
-from bapipe.errors import BaPipeError, TimeLimitError
+from bapipe.errors import BaPipeError, SolverDisagreementError, TimeLimitError
+from bapipe.examples.nasnet import nasnet_large
 from bapipe.isolation import GRACE_S, POLL_S
-from bapipe.planner import plan, plan_isolated
+from bapipe.planner import Progress, plan, plan_isolated
+from bapipe.presets import cluster_from_spec
 from bapipe.problem import Link, PlanRequest
 from judges.instances import cluster, layer, request
-from judges.misbehaving import Die, Hoard, Raise, SpinForEver
+from judges.misbehaving import Die, Hoard, Overclaim, Raise, SpinForEver
 
 
 def asked(**changes: object) -> PlanRequest:
@@ -83,6 +88,53 @@ def test_what_a_child_found_survives_its_death_and_else_that_is_an_error(formula
     assert message in answer.explanation[-1]
     with pytest.raises(BaPipeError, match=message):
         plan_isolated(asked(cluster=cluster(3, memory_bytes=1)), formulation=formulation)  # type: ignore[arg-type]
+
+
+def test_a_disagreement_in_a_child_is_an_error_and_no_plan() -> None:
+    with pytest.raises(SolverDisagreementError, match="overclaim says that nothing is below"):
+        plan_isolated(asked(), formulation=Overclaim())
+
+
+def large() -> PlanRequest:
+    """More cuts than can be enumerated, and a model that takes a while to presolve."""
+    cluster_of_eight = cluster_from_spec("8xV100-16G:pcie3")
+    return PlanRequest(
+        profile=nasnet_large(), cluster=cluster_of_eight, batch_size=16, objective="bottleneck", time_limit_s=3600.0
+    )
+
+
+def test_a_model_tells_better_plans_and_bounds_while_it_works_and_can_be_stopped_at_any_time() -> None:
+    told: list[tuple[float | None, float | None]] = []
+
+    def note(progress: Progress) -> None:
+        told.append((progress.incumbent_s, progress.lower_bound_s))
+
+    answer = plan_isolated(large(), on_progress=note, should_stop=lambda: len(told) > 8)
+
+    plans = [incumbent_s for incumbent_s, _ in told if incumbent_s is not None]
+    bounds = [bound_s for _, bound_s in told if bound_s is not None]
+    assert plans == sorted(plans, reverse=True)
+    assert bounds == sorted(bounds)
+    assert bounds
+    assert (answer.status, answer.proof.solver) == ("feasible", "cp-sat")
+    assert answer.proof.gap is not None
+    assert check(answer) == []
+
+
+def test_no_solver_library_is_imported_before_it_is_asked() -> None:
+    program = """
+import sys
+from bapipe.planner import plan, validate
+from bapipe.isolation import search_in_child
+sys.path.insert(0, sys.argv[1])
+from judges.instances import layer, request
+plan(request([layer("a"), layer("b")], 2, 1, objective="bottleneck"))
+plan(request([layer("a"), layer("b")], 2, 1))
+print(*{"ortools", "pulp", "highspy", "pandas"} & set(sys.modules))
+"""
+    folder = str(Path(__file__).parent)
+    ran = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
 
 
 def test_a_child_over_its_memory_limit_is_ended_and_keeps_its_incumbent() -> None:

@@ -90,9 +90,9 @@ class Milp:
                 detail = f"{self.name} finds nothing as good as {known_s!r} s, which is known"
                 raise SolverDisagreementError(detail)
             return True
-        if model.program.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        if model.program.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
             fits = run.offer(lambda variable: variable.varValue)
-            if model.program.sol_status == pulp.LpSolutionOptimal and fits:
+            if model.program.lp.sol_status == pulp.LpSolutionOptimal and fits:
                 listener.bound(run.value_s * (1 - problem.request.gap))
                 return True
         if listener.stop() or run.interrupted:
@@ -119,14 +119,14 @@ class _Run:
             _swallow_banner()
 
         def work() -> int:
-            return int(self.model.program.solve(solver))
+            return int(self.model.program.lp.solve(solver))
 
         return watched(work, self._tell, self.listener.stop, self._interrupt)
 
     def offer(self, value: Any) -> bool:
         """Offers a solution; claims a little more than it says."""
         self.value_s = float(value(self.model.load)) * self.model.unit_s
-        return self.listener.offer(self.model.partition(value), self.value_s * (1 + TOLERANCE))
+        return self.listener.offer(self.model.program.partition(value), self.value_s * (1 + TOLERANCE))
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"msg": self.log, "timeLimit": self.listener.seconds_left}
