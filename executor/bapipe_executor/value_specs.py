@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,8 @@ class TensorSpec:
         """A tensor like it, without data."""
         return torch.empty(self.shape, dtype=self.dtype, device="meta", requires_grad=self.requires_grad)
 
+
+M = TypeVar("M", bound=nn.Module)
 
 Specs = Mapping[str, TensorSpec | tuple[TensorSpec, ...]]
 """What each layer makes, by its name: a tensor or a tuple of tensors."""
@@ -53,8 +56,8 @@ def value_specs(
     return {name: _spec(values[name]) for name in model.names}
 
 
-def outline(model: LayeredModel, device: torch.device | str = "meta") -> LayeredModel:
-    """A copy of the model whose parameters and buffers are empty and on `device`, meta for none at all."""
+def outline(model: M, device: torch.device | str = "meta") -> M:
+    """A copy of a module whose parameters and buffers are empty and on `device`, meta for none at all."""
     memo: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,25 @@ def test_a_computed_profile_is_for_the_device_named(run: Callable[..., Any]) -> 
     made = json.loads(result.stdout)
     assert {time["device_kind"] for layer in made["layers"] for time in layer["times"]} == {"H100"}
     assert made["name"] == "gpt2-tiny"
+
+
+def test_seventy_billion_parameters_take_less_than_two_gigabytes(tmp_path: Path) -> None:
+    command = ["-m", "bapipe_cli", "profile", "bapipe_executor.models.llama:full", "--analytic", "H100"]
+    watched = (
+        "import resource, subprocess, sys;"
+        "subprocess.run([sys.executable, *sys.argv[1:]], check=True);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", watched, *command, "--microbatch-sizes", "1", "-o", str(tmp_path / "llama.json")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "163 layers, 131 GiB of parameters" in result.stdout
+    assert int(result.stdout.splitlines()[-1]) * 1024 < 2e9
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import nn
 
 from bapipe.cost.roofline import Efficiency
 from bapipe.problem import DeviceKind, ModelProfile
@@ -13,10 +14,11 @@ from bapipe_executor.batch import Batch
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.profiling.assembly import model_profile
-from bapipe_executor.profiling.fakes import fake_tensors, faked, faked_batch
+from bapipe_executor.profiling.fakes import fake_tensors, faked_batch
 from bapipe_executor.profiling.progress import LayerCounter, Report
 from bapipe_executor.profiling.roofline_clock import RooflineClock
 from bapipe_executor.profiling.sweep import Sweep
+from bapipe_executor.value_specs import outline
 
 
 def analytic_profile(
@@ -42,7 +44,8 @@ def analytic_profile(
     clock = RooflineClock(device_kind, efficiency)
     counter = LayerCounter(report, len(batches) * len(model.names))
     with fake_tensors():
-        fake_model, fake_loss = faked(model), faked(loss)
+        fake_model = outline(model, "cpu")
+        fake_loss = outline(loss, "cpu") if isinstance(loss, nn.Module) else loss
         observed = {
             size: Sweep(fake_model, fake_loss, faked_batch(batch), clock, autocast).observe(counter)
             for size, batch in batches.items()

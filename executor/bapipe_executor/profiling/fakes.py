@@ -1,20 +1,16 @@
-"""Networks and batches without data: every tensor has a shape, a type and a device, and no memory."""
+"""Operations and batches without data: every tensor has a shape, a type and a device, and no memory."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bapipe_executor.batch import Batch
 from bapipe_executor.profiling.kernels import GpuKernels, separate_operations
-
-M = TypeVar("M")
 
 
 @contextmanager
@@ -26,17 +22,6 @@ def fake_tensors() -> Iterator[None]:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.random.fork_rng(devices=[]), mode, separate_operations(), GpuKernels():
         yield
-
-
-def faked(module: M) -> M:
-    """A copy of the module with parameters and buffers without data; call it inside `fake_tensors`."""
-    if not isinstance(module, nn.Module):
-        return module
-    memo: dict[int, object] = {}
-    for tensor in (*module.parameters(), *module.buffers()):
-        fake = _fake(tensor)
-        memo[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
-    return copy.deepcopy(module, memo)
 
 
 def faked_batch(batch: Batch) -> Batch:
