@@ -45,18 +45,21 @@ def headline(plan: Plan) -> str:
     """The answer in a line."""
     if plan.schedule is None or plan.prediction is None:
         return f"{plan.status}: no plan fits {plan.request.cluster.name}"
-    figures = prediction_text(plan.prediction)
+    figures = prediction_text(plan)
     if plan.request.objective == "bottleneck":
         figures = f"bottleneck {seconds_text(plan.prediction.bottleneck_s, digits=6)} a micro-batch; {figures}"
     return f"{plan.status}: {arrangement_text(plan.schedule, plan.stages)}; {figures}"
 
 
-def prediction_text(prediction: Prediction) -> str:
-    """Step time, throughput and bubble."""
-    return (
-        f"{seconds_text(prediction.step_time_s)} a step, {prediction.samples_per_s:.4g} samples/s, "
-        f"bubble {percent_text(prediction.bubble_fraction)}"
-    )
+def prediction_text(plan: Plan, found: Prediction | None = None) -> str:
+    """Step time or, without a flush, the period; throughput and bubble. `found`: those of a simulation."""
+    prediction = found or plan.prediction
+    assert prediction is not None
+    rate = f"{prediction.samples_per_s:.4g} samples/s"
+    if plan.schedule is not None and plan.schedule.weight_versions is not None:
+        return f"{seconds_text(prediction.period_s)} a mini-batch in steady repetition without a flush, {rate}"
+    bubble = percent_text(prediction.bubble_fraction)
+    return f"{seconds_text(prediction.step_time_s)} a step, {rate}, bubble {bubble}"
 
 
 def proof_line(plan: Plan) -> str:
@@ -123,7 +126,7 @@ def baseline_table(plan: Plan) -> Table:
         (baseline.name, step_time_text(baseline), speedup_text(baseline), baseline.note) for baseline in plan.baselines
     ]
     if plan.prediction is not None:
-        rows.insert(0, ("this plan", seconds_text(plan.prediction.step_time_s), "", ""))
+        rows.insert(0, ("this plan", seconds_text(plan.pace_s or 0.0), "", ""))
     for name, step_time, speedup, note in rows:
         made.add_row(name, step_time, *([speedup] if compared else []), note)
     return made

@@ -19,7 +19,7 @@ from bapipe.formulations.shares import forward_share
 from bapipe.graph import Graph, graph_of
 from bapipe.plan import Plan, Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
-from bapipe.schedules import FAMILIES, operations, placed_orders
+from bapipe.schedules import FAMILIES, operations, placed_orders, weight_versions
 from bapipe.simulator import Simulation, simulate, simulate_orders
 from bapipe.simulator.replay import AllReduce
 
@@ -41,6 +41,12 @@ class Found:
     objective_s: float
     explanation: tuple[str, ...]
 
+    @property
+    def pace_s(self) -> float:
+        """Seconds that a mini-batch takes: the step time or, without a flush, the period."""
+        flushed = FAMILIES[self.candidate.schedule].versions is None
+        return self.prediction.step_time_s if flushed else self.prediction.period_s
+
     def schedule(self, request: PlanRequest) -> Schedule:
         """The schedule of the plan, an order for each device of the cluster."""
         return schedule_of(request, self.candidate, [stage.devices for stage in self.stages], self.all_reduce)
@@ -55,6 +61,7 @@ def schedule_of(
         num_microbatches=candidate.num_microbatches,
         microbatch_size=candidate.microbatch_size,
         all_reduce=all_reduce,
+        weight_versions=weight_versions(candidate.schedule, len(devices)),
         orders=placed_orders(
             candidate.schedule,
             devices,
@@ -121,7 +128,7 @@ class Draft:
         """Seconds of one mini-batch: simulated, or with every stage as slow as the bottleneck and no fill."""
         if request.objective == "bottleneck":
             return max(self.loads_s) * self.candidate.num_microbatches
-        return self.simulation.step_time_s
+        return self.simulation.pace_s
 
     def found(self, request: PlanRequest, explanation: tuple[str, ...]) -> Found:
         """All that a plan says of this draft."""
@@ -202,7 +209,7 @@ class Assembler:
             InvalidInputError: `deadlock`, where the devices stop for each other in a circle.
         """
         request = self.request
-        if self.sweeps and not shares:
+        if self.sweeps and not shares and FAMILIES[candidate.schedule].versions is None:
             simulation = self._sweep(candidate, layers, devices, all_reduce)
         else:
             simulation = simulate(self._bare_plan(candidate, layers, devices, all_reduce, shares))

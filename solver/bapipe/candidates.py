@@ -10,6 +10,9 @@ from bapipe.problem import PlanRequest, ScheduleName
 
 DATA_PARALLEL: ScheduleName = "data-parallel"
 
+WITHOUT_FLUSH: tuple[ScheduleName, ...] = ("pipedream",)
+"""Pipelines that train otherwise than one device would: only tried where the request names them."""
+
 MAX_OPERATIONS = 2**18
 """Forwards of a step beyond which a candidate is not tried: as many as 8 devices × 32,768 micro-batches."""
 
@@ -64,7 +67,8 @@ def _schedules(request: PlanRequest, count: int) -> tuple[ScheduleName, ...]:
     The bottleneck is a model of pipelines only, the same for all of them and for all modes of links.
     """
     wanted = request.schedules or get_args(ScheduleName)
-    pipelines = tuple(name for name in pipelines_on(request, count) if name in wanted)
+    asked = WITHOUT_FLUSH if request.schedules and request.objective == "step-time" else ()
+    pipelines = tuple(name for name in (*pipelines_on(request, count), *asked) if name in wanted)
     parallel = DATA_PARALLEL in wanted and request.objective != "bottleneck"
     return (*pipelines, DATA_PARALLEL) if parallel else pipelines
 

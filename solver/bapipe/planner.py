@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
+from bapipe.assembly import Found
 from bapipe.baselines import with_speedups
-from bapipe.candidates import allowed_schedules, left_out, microbatch_sizes
+from bapipe.candidates import WITHOUT_FLUSH, allowed_schedules, left_out, microbatch_sizes
 from bapipe.cuts import MAX_CUTS
 from bapipe.errors import TimeLimitError
 from bapipe.formulations.base import TOLERANCE
@@ -15,6 +16,7 @@ from bapipe.formulations.protocol import Formulation
 from bapipe.isolation import OnCutShort, search_in_child
 from bapipe.plan import Plan, Proof, Status
 from bapipe.problem import PlanRequest
+from bapipe.quantities import counted
 from bapipe.schedules.forward_backward import FIXED_SHARES
 from bapipe.search import OnProgress, Outcome, Progress, Search, relative_gap
 from bapipe.supported import assumptions, refuse_unsupported
@@ -115,9 +117,9 @@ def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
         schedule=found.schedule(request),
         prediction=found.prediction,
         proof=proof,
-        baselines=with_speedups(outcome.baselines, found.prediction.step_time_s),
+        baselines=with_speedups(outcome.baselines, found.pace_s),
         explanation=(*found.explanation, *outcome.explanation),
-        warnings=warnings,
+        warnings=(*_staleness_warnings(found), *warnings),
     )
 
 
@@ -155,6 +157,18 @@ def _scope(request: PlanRequest, outcome: Outcome) -> str:
 
 def _cuts(request: PlanRequest, outcome: Outcome) -> str:
     return request.cuts if outcome.complete else "topological-order"
+
+
+def _staleness_warnings(found: Found) -> list[str]:
+    """What a schedule without a flush changes of the training."""
+    candidate = found.candidate
+    if candidate.schedule not in WITHOUT_FLUSH:
+        return []
+    size, older = counted(candidate.microbatch_size, "sample"), counted(candidate.num_devices - 1, "update")
+    return [
+        f"{candidate.schedule} has no flush, and does not train as one device would: weights are updated after every "
+        f"micro-batch of {size}, by gradients of weights up to {older} older; its time is the period of repeated steps"
+    ]
 
 
 def _cut_warnings(request: PlanRequest, outcome: Outcome) -> list[str]:

@@ -18,7 +18,7 @@ from bapipe.assembly import Assembler, Draft, Found
 from bapipe.baselines import measure_baselines
 from bapipe.bottleneck_search import search_bottleneck
 from bapipe.bounds import balanced_bound_s
-from bapipe.candidates import DATA_PARALLEL, Candidate, candidates
+from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs
 from bapipe.cuts import Array, Indices, cut_space
 from bapipe.errors import InvalidInputError, SolverDisagreementError
@@ -26,6 +26,7 @@ from bapipe.explain import explain, explain_infeasible
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.bottleneck import best_partition
 from bapipe.formulations.choice import formulation_for, works_on_cuts
+from bapipe.formulations.period import least_period
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Formulation
 from bapipe.formulations.step_time import Judge, StepTimeSearch
@@ -244,13 +245,28 @@ class Search:
                 raise OutOfTimeError
             if candidate.schedule == DATA_PARALLEL:
                 self._take(self._assembler.data_parallel(candidate))
-        pipelines = [candidate for candidate in todo if candidate.schedule != DATA_PARALLEL]
-        bounds = {candidate: self._bound(candidate) for candidate in pipelines}
+        every = [candidate for candidate in todo if candidate.schedule != DATA_PARALLEL]
+        bounds = {candidate: self._bound(candidate) for candidate in every}
         self._bound_s = min(bounds.values(), default=None)
+        self._without_flush([candidate for candidate in every if candidate.schedule in WITHOUT_FLUSH])
+        pipelines = [candidate for candidate in every if candidate.schedule not in WITHOUT_FLUSH]
         self._improve(pipelines, bounds)
         self._prove_all(pipelines, bounds)
         self._close()
         self._settle_ties(pipelines, bounds)
+
+    def _without_flush(self, endless: list[Candidate]) -> None:
+        """Each to its least period, or until it cannot beat the incumbent."""
+        for candidate in endless:
+
+            def judge(result: PartitionResult, candidate: Candidate = candidate) -> float:
+                draft = self._draft(candidate, result)
+                if draft is None or not draft.fits:
+                    raise SolverDisagreementError(f"{candidate}: what the recursion finds does not fit or execute")
+                self._take(draft)
+                return draft.objective_s(self.request)
+
+            least_period(self._problem(candidate), judge, self._threshold, self._stop)
 
     def _prove_all(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """Least bound first; a candidate has the bound of its best division until it comes up, then its tables'."""
@@ -384,7 +400,7 @@ class Search:
     def _bound(self, candidate: Candidate) -> float:
         costs = self._costs_at(candidate.microbatch_size)
         total = float(costs.work_s[-1])
-        if self.request.objective == "bottleneck":
+        if self.request.objective == "bottleneck" or candidate.schedule in WITHOUT_FLUSH:
             return max(total / candidate.num_devices, costs.largest_layer_s) * candidate.num_microbatches
         count = candidate.num_microbatches
         fraction = self._problem(candidate).fraction

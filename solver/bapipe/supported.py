@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from bapipe.candidates import MAX_OPERATIONS, candidates, left_out, microbatch_sizes
+from bapipe.candidates import MAX_OPERATIONS, WITHOUT_FLUSH, candidates, left_out, microbatch_sizes
 from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, usable_times
 from bapipe.cost.fpga.demand import demands
 from bapipe.cost.fpga.table import costs_by_shape
@@ -15,7 +15,8 @@ from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
 from bapipe.formulations.choice import solver_faults
-from bapipe.link_modes import PIPELINES, pipelines_on, why_not
+from bapipe.graph import graph_of
+from bapipe.link_modes import PIPELINES, modes, pipelines_on, why_not
 from bapipe.presets import device_kinds
 from bapipe.problem import Layer, PlanRequest
 
@@ -56,9 +57,33 @@ def _schedule_faults(request: PlanRequest) -> Iterator[Fault]:
         counts = range(1, len(request.cluster.devices) + 1)
         if name in PIPELINES and not any(name in pipelines_on(request, count) for count in counts):
             yield Fault("not_allowed", why_not(request, name), f"/schedules/{index}")
+        if name in WITHOUT_FLUSH:
+            yield from (Fault("unsupported", why, f"/schedules/{index}") for why in _not_without_flush(request, name))
     if request.objective == "bottleneck" and request.cluster.host_nic is not None:
         detail = "the bottleneck does not know cards that a host's devices share; leave it out, or use step-time"
         yield Fault("unsupported", detail, "/cluster/host_nic")
+
+
+def _not_without_flush(request: PlanRequest, name: str) -> Iterator[str]:
+    """Why a schedule without a flush is not searched: its period is known in closed form where links overlap only."""
+    cluster, tensors = request.cluster, graph_of(request.profile).tensors
+    by_shape = any(costs_by_shape(request, kind) for kind in cluster.kinds if kind.name in _kinds_in_use(request))
+    reasons = {
+        f"{name} has no flush: use objective step-time, which is then the period": request.objective != "step-time",
+        f"{name} updates weights, and inference has none to update": request.task == "inference",
+        f"{name} is searched over overlapped links only; other ones can be simulated": set(
+            modes(cluster, len(cluster.devices))
+        )
+        != {"overlapped"},
+        f"{name} is not searched where a host's devices share a card": cluster.host_nic is not None,
+        f"{name} would reduce tied parameters at every update; give each layer its own copy": bool(
+            request.profile.tied_parameters
+        ),
+        f"{name} is not searched where tensors are sent past a stage; use relay": cluster.skip_tensors == "direct"
+        and any(max(tensor.consumers, default=0) > tensor.source + 1 for tensor in tensors),
+        f"{name} is not searched on FPGAs that are costed by the shapes of layers": by_shape,
+    }
+    yield from (why for why, wrong in reasons.items() if wrong)
 
 
 def _request_faults(request: PlanRequest) -> Iterator[Fault]:
@@ -72,9 +97,6 @@ def _request_faults(request: PlanRequest) -> Iterator[Fault]:
     if left_out(request) and not candidates(request):
         detail = f"more than {MAX_OPERATIONS} forwards a step; use larger micro-batches or a smaller batch"
         yield Fault("too_large", detail, "/microbatch_counts" if request.microbatch_counts else "/microbatch_sizes")
-    if "pipedream" in (request.schedules or ()):
-        detail = "pipedream can be simulated, but is not searched yet; use another schedule"
-        yield Fault("unsupported", detail, f"/schedules/{(request.schedules or ()).index('pipedream')}")
     yield from solver_faults(request)
     if request.objective == "bottleneck" and request.schedules == ("data-parallel",):
         detail = "the bottleneck is a model of pipelines; use objective step-time for data parallelism"

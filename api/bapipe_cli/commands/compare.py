@@ -136,7 +136,7 @@ def _plan_cells(answer: Plan) -> tuple[str, str, str, str]:
     if schedule is None or prediction is None:
         return answer.status, "", "", ""
     batches = f"{schedule.num_microbatches} of {schedule.microbatch_size}"
-    return schedule.name, str(len(answer.stages)), batches, seconds_text(prediction.step_time_s)
+    return schedule.name, str(len(answer.stages)), batches, seconds_text(answer.pace_s or 0.0)
 
 
 def _baseline_text(baseline: Baseline | None) -> str:

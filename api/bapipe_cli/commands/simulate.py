@@ -108,11 +108,13 @@ def _print(plan: Plan, simulation: Simulation, faults: list[Fault], width: int |
     out = console()
     prediction = simulation.prediction(plan.request)
     if plan.schedule is not None:
-        out.print(f"{arrangement_text(plan.schedule, plan.stages)}; {prediction_text(prediction)}", style="bold")
-    out.print(f"period over repeated steps {seconds_text(prediction.period_s)}")
+        out.print(f"{arrangement_text(plan.schedule, plan.stages)}; {prediction_text(plan, prediction)}", style="bold")
     if plan.schedule is not None and plan.schedule.weight_versions is not None:
         versions = ", ".join(map(str, plan.schedule.weight_versions))
-        out.print(f"no flush, {versions} weight versions by stage; drawn are several steps in a row from the first on")
+        out.print(f"a lone step {seconds_text(prediction.step_time_s)}; {versions} weight versions by stage")
+        out.print("drawn are several steps in a row, from the first on")
+    else:
+        out.print(f"period over repeated steps {seconds_text(prediction.period_s)}")
     out.print(f"\n{ascii_timeline(drawn(plan, simulation), width or out.width)}\n", soft_wrap=True)
     out.print(device_table(plan, simulation))
     if prediction.links:

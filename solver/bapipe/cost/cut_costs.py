@@ -76,6 +76,7 @@ class CutCosts:
     backward_s: Array
     work_s: Array
     rigid: Array
+    parameter_bytes: Array
     static_bytes: Array
     stash_bytes: Array
     crossing_bytes: Array
@@ -162,6 +163,7 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
         backward_s=backward_s,
         work_s=forward_s + backward_s if uniform else space.prefix_sums(least_work),
         rigid=space.prefix_sums(each(lambda layer: not layer.streamable)),
+        parameter_bytes=space.prefix_sums(each(lambda layer: layer.parameter_bytes)),
         static_bytes=space.prefix_sums(static),
         stash_bytes=space.prefix_sums(stash),
         crossing_bytes=crossing,

@@ -11,6 +11,7 @@ from bapipe.cost.cut_costs import Boundary, CutCosts
 from bapipe.cost.memory import usable_bytes
 from bapipe.cuts import Array, Indices, Mask
 from bapipe.formulations.exchanges import exchanges
+from bapipe.no_flush import resident_microbatches
 from bapipe.problem import Communication, ScheduleName
 from bapipe.schedules import FAMILIES, in_flight
 
@@ -67,7 +68,12 @@ class PartitionProblem:
 
     def memory_bytes(self, inner: Indices, outer: Indices, from_back: int) -> Array:
         """Peak bytes of the stages between cuts, which broadcast; their device's reserve is not counted."""
-        return self.costs.memory_bytes(inner, outer, self.in_flight(from_back), self.num_microbatches)
+        if not self.costs.training or FAMILIES[self.schedule].versions is None:
+            return self.costs.memory_bytes(inner, outer, self.in_flight(from_back), self.num_microbatches)
+        versions = self.in_flight(from_back)
+        older = (versions - 1) * _between(self.costs.parameter_bytes, inner, outer)
+        count = resident_microbatches(versions, self.num_microbatches)
+        return older + self.costs.memory_bytes(inner, outer, versions, count)
 
     def fits(self, inner: Indices, outer: Indices, from_back: int) -> Mask:
         """Whether the stages between cuts, which broadcast, fit their device."""

@@ -49,7 +49,8 @@ class Workload:
         self.operations = {operation for order in self.orders for operation in order}
         self.recomputed_apart = {operation.stage for operation in self.operations if operation.kind == "R"}
         self.shares = self._shares()
-        self.updating = [d for d in range(len(self.devices)) if self.versions and self.optimizer_s(d)]
+        self.update_s = [self.optimizer_s(d) for d in range(len(self.devices))]
+        self.updating = [d for d, seconds in enumerate(self.update_s) if self.versions and seconds]
         self._split()
 
     def _split(self) -> None:
@@ -101,7 +102,7 @@ class Workload:
             ),
             earlier={operation: before for operation in self.operations if (before := self._earlier(operation))},
             buckets=tuple(self._buckets()) if self.training else (),
-            optimizer_s=tuple(0.0 if self.versions else self.optimizer_s(d) for d in self.owners),
+            optimizer_s=tuple(0.0 if self.versions else self.update_s[d] for d in self.owners),
             devices=tuple(self.owners),
             num_microbatches=self.schedule.num_microbatches,
         )
@@ -195,7 +196,7 @@ class Workload:
 
     def _seconds(self, operation: Operation, device: int) -> float:
         if operation.kind == "O":
-            return self.optimizer_s(device)
+            return self.update_s[device]
         return self.shares[operation.stage, device].seconds[operation.kind] / self.part_of_device(operation, device)
 
     def _earlier(self, operation: Operation) -> Operation | None:
