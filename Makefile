@@ -13,11 +13,11 @@ demo: .venv/.installed
 
 # What CI runs: the linters, then every test against the built and installed wheel.
 test: lint wheel
-	BAPIPE_TESTED=wheel $(WHEEL_ENV)/bin/pytest -n $(WORKERS) --dist loadgroup --dist loadgroup
+	BAPIPE_TESTED=wheel $(WHEEL_ENV)/bin/pytest -n $(WORKERS) --dist loadgroup
 
 # The same tests against the checkout, for the time between two edits.
 test-fast: .venv/.dev
-	.venv/bin/pytest -n $(WORKERS) --dist loadgroup --dist loadgroup
+	.venv/bin/pytest -n $(WORKERS) --dist loadgroup
 
 lint: .venv/.dev
 	.venv/bin/ruff check .
