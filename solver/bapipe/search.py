@@ -349,7 +349,9 @@ class Search:
 
     def _judge(self, candidate: Candidate) -> Judge | None:
         """The simulated step time, where the replay of a formulation is only a bound."""
-        if self._costs_at(candidate.microbatch_size).exact:
+        costs = self._costs_at(candidate.microbatch_size)
+        divided = costs.by_shape and self._problem(candidate).engines > 1
+        if costs.exact and not divided:
             return None
 
         def judge(result: PartitionResult) -> float:

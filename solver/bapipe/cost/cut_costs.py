@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from bapipe.cost import memory
 from bapipe.cost.compute import layer_seconds
+from bapipe.cost.fpga.cut_table import MAX_CUTS, StageSeconds
 from bapipe.cost.fpga.demand import demands
 from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.pipeline import memory_limit_bytes
@@ -33,12 +35,16 @@ BoundaryManner = Literal["overlapped", "streaming", "fused", "ordered"]
 class PlaceCosts:
     """[cuts] seconds of one micro-batch of the layers inside, on the device in one place: forward, backward, both; and
     those of the optimizer step.
+
+    `stage_s`: of a device on which a stage takes more than its layers do, [inner, outer] seconds of a forward and of a
+    backward with so many micro-batches in flight; the others are then the least.
     """
 
     forward_s: Array
     backward_s: Array
     work_s: Array
     optimizer_s: Array
+    stage_s: Callable[[int], tuple[Array, Array]] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class CutCosts:
     `workspace_bytes`: of the stage between two cuts. `layer_bytes`: per position of the topological order, what a layer
     needs by itself with one micro-batch in flight. `tied`: positions of layers that share parameters, and the bytes of
     a copy. `pinned`: positions of layers with the places of their devices. `direct`: tensors may be sent past stages,
-    and nothing is known of what crosses a cut.
+    and nothing is known of what crosses a cut. `by_shape`: some device is an FPGA that is costed by shape, in one piece
+    exactly.
     """
 
     space: CutSpace
@@ -89,6 +96,7 @@ class CutCosts:
     pinned: tuple[tuple[int, int], ...]
     direct: bool
     exact: bool
+    by_shape: bool
 
     @property
     def directions(self) -> int:
@@ -175,15 +183,20 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
         tied=_tied(request, space.graph),
         pinned=_pinned(request, space.graph),
         direct=direct,
-        exact=not direct and _adds_up(request, channels),
+        exact=not direct and _is_known(request, space, channels),
+        by_shape=_by_shape(request),
     )
 
 
-def _adds_up(request: PlanRequest, channels: Sequence[Channel]) -> bool:
-    """Whether a stage takes what its layers take, and nothing but its own transfers keeps a link busy."""
+def _is_known(request: PlanRequest, space: CutSpace, channels: Sequence[Channel]) -> bool:
+    """Whether it is known what a stage takes, and nothing but its own transfers keeps a link busy."""
+    tabulated = not _by_shape(request) or space.size <= MAX_CUTS
+    return tabulated and not request.profile.tied_parameters and all(way.nic is None for way in channels)
+
+
+def _by_shape(request: PlanRequest) -> bool:
     used = {device.kind for device in request.cluster.devices}
-    by_shape = any(costs_by_shape(request, kind) for kind in request.cluster.kinds if kind.name in used)
-    return not by_shape and not request.profile.tied_parameters and all(way.nic is None for way in channels)
+    return any(costs_by_shape(request, kind) for kind in request.cluster.kinds if kind.name in used)
 
 
 def sends_past_stages(request: PlanRequest, graph: Graph) -> bool:
@@ -235,13 +248,18 @@ class _LayerTimes:
 def _places(request: PlanRequest, space: CutSpace, times: _LayerTimes) -> tuple[PlaceCosts, ...]:
     moved = np.array([memory.optimizer_traffic_bytes(request, layer) for layer in request.profile.layers])
     known: dict[tuple[str, float], PlaceCosts] = {}
+    tables = StageSeconds(request, space, times.microbatch_size)
     for device in request.cluster.devices:
         key = device.kind, device.speed
         if key not in known:
             kind = _kind_of(request, device)
             forward, backward = (space.prefix_sums(seconds) for seconds in times.on(device))
             rate = kind.memory_bandwidth_bytes_per_s or float("inf")
-            known[key] = PlaceCosts(forward, backward, forward + backward, space.prefix_sums(moved) / rate)
+            stage_s = None
+            if costs_by_shape(request, kind) and space.size <= MAX_CUTS:
+                stage_s = partial(tables.on, device)
+            updates = space.prefix_sums(moved) / rate
+            known[key] = PlaceCosts(forward, backward, forward + backward, updates, stage_s)
     return tuple(known[device.kind, device.speed] for device in request.cluster.devices)
 
 

@@ -93,15 +93,26 @@ class PartitionProblem:
 
     def forward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Forward seconds of a stage between cuts, which broadcast, on the whole of its device."""
-        return _between(self.costs.places[stage].forward_s, inner, outer)
+        table = self._stage_s(stage)
+        return _between(self.costs.places[stage].forward_s, inner, outer) if table is None else table[0][inner, outer]
 
     def backward_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Backward seconds of a stage between cuts, on the whole of its device."""
-        return _between(self.costs.places[stage].backward_s, inner, outer)
+        table = self._stage_s(stage)
+        return _between(self.costs.places[stage].backward_s, inner, outer) if table is None else table[1][inner, outer]
 
     def work_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Forward and backward seconds of a stage between cuts, on the whole of its device."""
+        if self._stage_s(stage) is not None:
+            return self.forward_s(inner, outer, stage) + self.backward_s(inner, outer, stage)
         return _between(self.costs.places[stage].work_s, inner, outer)
+
+    def _stage_s(self, stage: int) -> tuple[Array, Array] | None:
+        """[inner, outer] seconds of the stages of an undivided device whose stages take more than their layers do."""
+        known = self.costs.places[stage].stage_s
+        if known is None or self.engines > 1:
+            return None
+        return known(self.in_flight(self.num_stages - 1 - stage))
 
     def optimizer_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Seconds of the optimizer step of a stage between cuts."""

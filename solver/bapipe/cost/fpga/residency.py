@@ -6,7 +6,8 @@ layers so far in at most c blocks, and
 
     best'[c] = min over the layer's choices of best[c - blocks] + cost.
 
-The cost is the time of the layer's phases; of choices as fast, the one with the least traffic is preferred.
+The cost is the time of the layer's phases; of choices as fast, the one with the least traffic is preferred, then that
+of the fewest blocks.
 """
 
 from __future__ import annotations
@@ -49,11 +50,24 @@ def chip_of(fpga: Fpga, bandwidth_bytes_per_s: float) -> Chip:
 
 @dataclass(frozen=True)
 class Choice:
-    """Items of one layer that stay, the blocks that they take, and what the layer then costs in seconds."""
+    """Items of one layer that stay, the blocks that they take, and what the layer then takes and costs in seconds."""
 
     resident: tuple[Item, ...]
     blocks: int
+    forward_s: float
+    backward_s: float
     cost_s: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """[…, blocks + 1] of the best residency of some layers within at most so many blocks: cost, and seconds of a
+    forward and of a backward.
+    """
+
+    cost_s: Costs
+    forward_s: Costs
+    backward_s: Costs
 
 
 @dataclass(frozen=True)
@@ -72,17 +86,17 @@ class Residency:
 def reside(stage: Sequence[Demand], chip: Chip, in_flight: int) -> Residency:
     """The best residency of a stage's layers, in their order, with so many micro-batches in flight."""
     layers = fused(stage)
-    tables = [np.zeros(chip.blocks + 1)]
-    choices = [layer_choices(demand, chip, in_flight) for demand in layers]
-    for options in choices:
-        tables.append(extend(tables[-1], options))
+    best, choices, chosen = nothing(chip), [], []
+    for layer in layers:
+        choices.append(layer_choices(layer, chip, in_flight))
+        best, taken = extend(best, choices[-1])
+        chosen.append(taken)
     resident: list[tuple[Item, ...]] = []
     room = chip.blocks
-    for options, before in zip(reversed(choices), reversed(tables[:-1]), strict=True):
-        fitting = [option for option in options if option.blocks <= room]
-        taken = min(fitting, key=lambda option: before[room - option.blocks] + option.cost_s)
-        resident.append(taken.resident)
-        room -= taken.blocks
+    for options, taken in zip(reversed(choices), reversed(chosen), strict=True):
+        choice = options[int(taken[room])]
+        resident.append(choice.resident)
+        room -= choice.blocks
     resident.reverse()
     rows = list(zip(layers, resident, strict=True))
     return Residency(
@@ -94,6 +108,12 @@ def reside(stage: Sequence[Demand], chip: Chip, in_flight: int) -> Residency:
     )
 
 
+def nothing(chip: Chip) -> Best:
+    """No layer at all."""
+    zeros = np.zeros(chip.blocks + 1)
+    return Best(zeros, zeros, zeros)
+
+
 def layer_choices(demand: Demand, chip: Chip, in_flight: int) -> list[Choice]:
     """The choices of one layer that no other beats in both blocks and cost, fewest blocks first."""
     kept: list[Choice] = []
@@ -103,20 +123,27 @@ def layer_choices(demand: Demand, chip: Chip, in_flight: int) -> list[Choice]:
     return kept
 
 
-def extend(best: Costs, choices: Sequence[Choice]) -> Costs:
-    """[blocks + 1] the least cost with one layer more, within at most so many blocks."""
-    result = best + choices[0].cost_s if not choices[0].blocks else np.full_like(best, np.inf)
-    for choice in choices:
-        if choice.blocks:
-            np.minimum(
-                result[choice.blocks :], best[: len(best) - choice.blocks] + choice.cost_s, out=result[choice.blocks :]
-            )
-    return np.asarray(result)
+def extend(best: Best, choices: Sequence[Choice]) -> tuple[Best, NDArray[np.int8]]:
+    """The best with one layer more, and which of its choices that takes; the first needs no blocks."""
+    cost_s = best.cost_s + choices[0].cost_s
+    forward_s, backward_s = best.forward_s + choices[0].forward_s, best.backward_s + choices[0].backward_s
+    taken = np.zeros(cost_s.shape, dtype=np.int8)
+    for number, choice in enumerate(choices[1:], start=1):
+        room, left = np.s_[..., choice.blocks :], np.s_[..., : cost_s.shape[-1] - choice.blocks]
+        other_s = best.cost_s[left] + choice.cost_s
+        better = other_s < cost_s[room]
+        np.copyto(cost_s[room], other_s, where=better)
+        np.copyto(forward_s[room], best.forward_s[left] + choice.forward_s, where=better)
+        np.copyto(backward_s[room], best.backward_s[left] + choice.backward_s, where=better)
+        np.copyto(taken[room], np.int8(number), where=better)
+    return Best(cost_s, forward_s, backward_s), taken
 
 
 def _choices(demand: Demand, chip: Chip, in_flight: int) -> Iterator[Choice]:
     for count in range(len(demand.items) + 1):
         for items in combinations(demand.items, count):
             moved_s = sum(demand.off_chip_bytes(items)) / chip.bandwidth_bytes_per_s
-            cost_s = sum(demand.seconds(items, chip.bandwidth_bytes_per_s)) + TRAFFIC_WEIGHT * moved_s
-            yield Choice(items, sum(chip.blocks_of(item.held_bytes(in_flight)) for item in items), cost_s)
+            forward, inputs, weights = demand.seconds(items, chip.bandwidth_bytes_per_s)
+            blocks = sum(chip.blocks_of(item.held_bytes(in_flight)) for item in items)
+            cost_s = forward + inputs + weights + TRAFFIC_WEIGHT * moved_s
+            yield Choice(items, blocks, forward, inputs + weights, cost_s)

@@ -1,0 +1,78 @@
+"""Plans for FPGAs: what is proven against every partition, simulated one by one."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from bapipe.check import check
+from bapipe.errors import InvalidInputError
+from bapipe.plan import Plan
+from bapipe.planner import plan
+from bapipe.problem import Fpga, Layer, Link, Links, PlanRequest
+from bapipe.simulator import simulate
+from judges.boards import convolution, fpga, linear, relu, request
+from judges.instances import make_plan
+
+LAYERS = [
+    *(convolution("a", 4, 8, 16), relu("b", 128), convolution("c", 8, 8, 16), relu("d", 128)),
+    *(convolution("e", 8, 8, 16), linear("f", 128, 8), linear("g", 8, 40), linear("h", 40, 4)),
+]
+SMALL = fpga(on_chip_bytes=2600, off_chip_bandwidth_bytes_per_s=20_000.0)
+
+
+def asked(board: Fpga = SMALL, layers: list[Layer] = LAYERS, mode: str = "overlapped", **options: Any) -> PlanRequest:
+    link = Link.model_validate(
+        {"bandwidth_bytes_per_s": 20_000.0, "mode": mode, "chunks": 4 if mode == "streaming" else 1}
+    )
+    known: dict[str, Any] = {"microbatch_sizes": (2,), "max_replication": 1, "idle_devices": False}
+    made = request(layers, board, 3, **known | options)
+    cluster = made.cluster.model_copy(update={"links": Links(within_host=link)})
+    return made.model_copy(update={"cluster": cluster})
+
+
+def every_partition(made: PlanRequest, name: str) -> list[Plan]:
+    names = [layer.id for layer in made.profile.layers]
+    cuts = combinations(range(1, len(names)), 2)
+    stages = [[tuple(names[:a]), tuple(names[a:b]), tuple(names[b:])] for a, b in cuts]
+    return [make_plan(made, each, name, made.batch_size // 2) for each in stages]
+
+
+@pytest.mark.parametrize("mode", ["overlapped", "blocking", "streaming"])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_no_partition_is_faster(mode: str, schedule: str) -> None:
+    made = asked(mode=mode, schedules=(schedule,))
+    best = min(simulate(each).step_time_s for each in every_partition(made, schedule))
+    found = plan(made)
+    assert found.status == "optimal"
+    assert found.prediction is not None
+    assert found.prediction.step_time_s == pytest.approx(best, rel=1e-9)
+    assert check(found) == []
+
+
+def test_split_boards_are_searched_by_simulation() -> None:
+    found = plan(asked(mode="streaming", schedules=("fbp-as",), time_limit_s=5.0))
+    assert found.schedule is not None
+    assert found.schedule.name == "fbp-as"
+    assert all(stage.forward_share for stage in found.stages)
+    assert check(found) == []
+
+
+def test_the_cut_goes_where_the_weights_fit() -> None:
+    """Of four equal layers each board can hold two: with room for two the cut is in the middle, though the first board
+    also has a slow layer without weights, which a balance of compute alone would give fewer of the others.
+    """
+    layers = [relu("slow", 64, operators=({"kind": "elementwise", "elements": 2000},), stash_bytes_per_sample=0.0)]
+    layers += [linear(name, 16, 16, stash_bytes_per_sample=0.0) for name in "abcd"]
+    board = fpga(on_chip_bytes=4 * 1030, off_chip_bandwidth_bytes_per_s=2000.0)
+    made = request(layers, board, 2, microbatch_sizes=(1,), schedules=("1f1b",), idle_devices=False)
+    found = plan(made)
+    assert [stage.layers for stage in found.stages] == [("slow", "a", "b"), ("c", "d")]
+
+
+def test_layers_without_shapes_are_named_before_the_search() -> None:
+    made = asked(layers=[*LAYERS[:7], Layer(id="h", kind="FFT")])
+    with pytest.raises(InvalidInputError, match="missing_shape"):
+        plan(made)
