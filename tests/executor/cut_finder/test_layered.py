@@ -273,3 +273,81 @@ def test_what_is_returned_has_the_form_that_the_network_gives_it() -> None:
     found = layered(One(nn.Linear(4, 4)), {"x": torch.ones(2, 4)})
 
     assert isinstance(found(x=torch.ones(3, 4)), tuple)
+
+
+class Custom(nn.Module):
+    """Modules, and a function of the whole and its input."""
+
+    def __init__(self, function: Any, **modules: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.function(self, x)
+        return result
+
+
+def shares_a_module(net: Any, x: Tensor) -> Tensor:
+    for _ in range(3):
+        x = x + torch.tanh(net.body(x))
+    return net.head(x)
+
+
+def concatenates_all_before(net: Any, x: Tensor) -> Tensor:
+    found = [x]
+    for layer in net.body:
+        found.append(functional.relu(layer(torch.cat(found, 1)), inplace=True))
+    return net.head(torch.cat(found, 1))
+
+
+def keeps_a_running_mean(net: Any, x: Tensor) -> Tensor:
+    made = net.body(x)
+    with torch.no_grad():
+        net.mean.mul_(0.9).add_(made.mean(0), alpha=0.1)
+    return net.head(made - net.mean)
+
+
+def assigns_to_slices(net: Any, x: Tensor) -> Tensor:
+    made = net.body(x)
+    made[:, 0] = 0
+    made[:, 1:3] += 1
+    return net.head(made) + net.head(made * 2)
+
+
+def counts_with_the_batch_size(net: Any, x: Tensor) -> Tensor:
+    samples = x.shape[0]
+    return net.head(net.body(x).reshape(samples * 2, 4)).reshape(samples, -1) / samples
+
+
+def casts_in_between(net: Any, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        made = net.body(x)
+    return net.head(made.float())
+
+
+def draws_random_numbers(net: Any, x: Tensor) -> Tensor:
+    made = functional.dropout(net.body(x), 0.5, net.training)
+    return net.head(made + torch.randn_like(made))
+
+
+@pytest.mark.parametrize(
+    ("function", "body", "width"),
+    [
+        (shares_a_module, nn.Linear(8, 8), 8),
+        (concatenates_all_before, nn.ModuleList(nn.Linear(8 + 4 * k, 4) for k in range(3)), 20),
+        (keeps_a_running_mean, nn.Linear(8, 8), 8),
+        (assigns_to_slices, nn.Linear(8, 8), 8),
+        (counts_with_the_batch_size, nn.Linear(8, 8), 4),
+        (casts_in_between, nn.Linear(8, 8), 8),
+        (draws_random_numbers, nn.Linear(8, 8), 8),
+    ],
+)
+def test_what_networks_do_between_their_modules(function: Any, body: nn.Module, width: int) -> None:
+    model = Custom(function, body=body, head=nn.Linear(width, 3))
+    model.register_buffer("mean", torch.zeros(8))
+
+    found = assert_same(model, x=torch.randn(4, 8))
+
+    assert len(found.names) > 1
