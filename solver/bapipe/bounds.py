@@ -146,7 +146,7 @@ def front_bounds(problem: PartitionProblem, stop: Stop, below_s: float) -> Front
 
     values = _FrontValues(problem, below_s)
     hops_s = table(values.hop_s, np.add)
-    if problem.plain:
+    if problem.stores_beside_compute and problem.costs.uniform:
         forward_s, backward_s = problem.costs.forward_s, problem.costs.backward_s
         lead_s, tail_s = [hops + forward_s for hops in hops_s], [hops + backward_s for hops in hops_s]
     else:

@@ -52,10 +52,9 @@ class PartitionProblem:
         return 1 / max((boundary.chunks for boundary in self._boundaries), default=1)
 
     @property
-    def plain(self) -> bool:
-        """Whether devices are equally fast, in one piece, and tensors stored and forwarded beside compute."""
-        beside = all(boundary.manner == "overlapped" for boundary in self._boundaries)
-        return beside and self.costs.uniform and self.engines == 1
+    def stores_beside_compute(self) -> bool:
+        """Whether tensors are stored and forwarded beside the compute of devices in one piece."""
+        return self.engines == 1 and all(boundary.manner == "overlapped" for boundary in self._boundaries)
 
     @property
     def _boundaries(self) -> tuple[Boundary, ...]:

@@ -7,9 +7,8 @@ at a time, deepest first, so that the work is done in arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from bapipe.bounds import FrontBounds, divided, front_bounds, load_bound_s
 from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.lowered_replay import LoweredReplay
-from bapipe.formulations.shares import forward_share, num_shares
-from bapipe.formulations.suffix_replay import SuffixReplay, SuffixStages, SuffixTimes, Upstream
+from bapipe.formulations.partition_rows import PartitionRows
+from bapipe.formulations.suffix_replay import SuffixReplay, SuffixTimes, Upstream
 
 NODES = 256
 """Nodes expanded at once."""
@@ -43,7 +42,7 @@ class StepTimeSearch:
     of every partition that beats it, `on_bound` of the bound as it rises. `judge`: the true step time, where the replay
     of whole partitions is but a bound.
 
-    In arrays of nodes and partitions, a stage is its inner cut plus the number of cuts times that of its share.
+    Nodes and partitions are rows of stages, as in `PartitionRows`; those of a node start with the cut behind the last.
     """
 
     problem: PartitionProblem
@@ -58,11 +57,9 @@ class StepTimeSearch:
 
     def __post_init__(self) -> None:
         problem = self.problem
-        self._size = problem.costs.space.size
-        self._num_shares = num_shares(problem.engines)
-        plain = all(boundary.manner == "overlapped" for boundary in problem.costs.boundaries[: problem.num_stages - 1])
+        self._rows = PartitionRows(problem)
         self._replay: SuffixReplay | LoweredReplay = LoweredReplay(problem)
-        if plain and problem.engines == 1:
+        if problem.stores_beside_compute:
             self._replay = SuffixReplay(
                 problem.schedule, problem.num_stages, problem.num_microbatches, problem.costs.training
             )
@@ -73,13 +70,13 @@ class StepTimeSearch:
         """
         count = self.problem.num_stages
         rows = np.concatenate([stages, outer[:, None]], axis=1)
-        cuts = self._cuts(rows)
+        cuts = self._rows.cuts(rows)
         fits = np.ones(len(cuts), dtype=np.bool_)
         for stage in range(count):
             fits &= self.problem.fits(cuts[:, stage], cuts[:, stage + 1], count - 1 - stage)
         result = np.full(len(cuts), np.inf)
         if fits.any():
-            result[fits] = self._makespan(cuts[fits], self._replay.run(self._stages(rows[fits]), None))
+            result[fits] = self._makespan(cuts[fits], self._replay.run(self._rows.stages(rows[fits]), None))
         return result
 
     def offer(self, result: PartitionResult) -> None:
@@ -95,18 +92,10 @@ class StepTimeSearch:
         improved = True
         while improved:
             improved = False
-            for options in self._moves(len(cuts)):
+            for options in self._rows.moves():
                 row, moved_s = self._least(options(current), value)
                 if row is not None and moved_s < value * (1 - TOLERANCE):
                     current, value, improved = row, moved_s, True
-
-    def _moves(self, num_stages: int) -> Iterator[Callable[[Indices], Indices]]:
-        """Every way to change one cut, or one share: from a partition to all that it can become."""
-        for place in range(1, num_stages):
-            yield partial(self._other_cuts, place)
-        if self._num_shares > 1:
-            for place in range(num_stages):
-                yield partial(self._other_shares, place)
 
     def _least(self, options: Indices, below_s: float) -> tuple[Indices | None, float]:
         """The best of some partitions that is better than `below_s`, and its step time."""
@@ -115,7 +104,7 @@ class StepTimeSearch:
             if self.stop():
                 raise OutOfTimeError
             part = options[start : start + CHILDREN]
-            values = self.evaluate(part, np.full(len(part), self._size - 1))
+            values = self.evaluate(part, np.full(len(part), self._rows.size - 1))
             for row in np.argsort(values, kind="stable")[: 1 if self.judge is None else TRIALS]:
                 if not values[row] < best_s:
                     break
@@ -126,7 +115,7 @@ class StepTimeSearch:
 
     def _offered(self, stages: Indices, value_s: float) -> float:
         """The true step time of a whole partition, which is offered."""
-        result = self._result(stages, value_s)
+        result = self._rows.result(stages, value_s)
         if self.judge is not None:
             result = replace(result, value_s=self.judge(result))
         self.offer(result)
@@ -149,7 +138,7 @@ class StepTimeSearch:
             OutOfTimeError: when `stop()` turned true; `lower_bound_s` holds what was proven.
         """
         self.incumbent_s = min(self.incumbent_s, incumbent_s)
-        root = np.array([[self._size - 1]], dtype=np.intp)
+        root = np.array([[self._rows.size - 1]], dtype=np.intp)
         pools = {0: (root, np.array([self._front.root_s]))}
         while pools:
             depth = max(pools)
@@ -178,7 +167,7 @@ class StepTimeSearch:
     def _expand(self, nodes: Indices, bounds: Array, pools: dict[int, tuple[Indices, Array]], gap: float) -> None:
         depth = nodes.shape[1]
         stage = self.problem.num_stages - depth
-        parents, stages, cheap = self._children(self._cuts(nodes[:, -1]), bounds, stage)
+        parents, stages, cheap = self._children(self._rows.cuts(nodes[:, -1]), bounds, stage)
         order = np.argsort(cheap, kind="stable")
         for start in range(0, len(order), CHILDREN):
             part = order[start : start + CHILDREN]
@@ -205,20 +194,20 @@ class StepTimeSearch:
         row, column = candidates[:, None], outer[None, :]
         allowed = space.inside(row, column) & self.problem.fits(row, column, self.problem.num_stages - 1 - stage)
         found = []
-        for share in range(self._num_shares):
+        for share in range(self._rows.num_shares):
             load = load_bound_s(self.problem, self._front.fronts[stage], row, column, stage, share)
             cheap = np.maximum(np.maximum(load, self._front.load_s[stage][row]), bounds[None, :])
             cheap[~allowed] = np.inf
             rows, columns = np.nonzero(cheap < self._threshold(0.0))
-            found.append((columns, candidates[rows] + share * self._size, cheap[rows, columns]))
+            found.append((columns, candidates[rows] + share * self._rows.size, cheap[rows, columns]))
         parents, stages, bound = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return parents, stages, bound
 
     def _bound(self, nodes: Indices, stage: int) -> Array:
         """[nodes] replay bound, and for whole partitions the step time; the last column is the first stage."""
         rows = nodes[:, ::-1]
-        cuts = self._cuts(rows)
-        stages = self._stages(rows, first=stage)
+        cuts = self._rows.cuts(rows)
+        stages = self._rows.stages(rows, first=stage)
         if stage == 0:
             return self._makespan(cuts, self._replay.run(stages, None))
         upstream = self._upstream(cuts[:, 0], stage)
@@ -254,72 +243,12 @@ class StepTimeSearch:
             trips.append((problem.in_flight(problem.num_stages - 1 - front), seconds))
         return trips
 
-    def _cuts(self, stages: Indices) -> Indices:
-        """The inner cuts of stages."""
-        return stages if self._num_shares == 1 else stages % self._size
-
-    def _stages(self, rows: Indices, first: int = 0) -> SuffixStages:
-        """What the stages of partitions take; the last column of `rows` is the cut behind them."""
-        cuts, problem = self._cuts(rows), self.problem
-        pairs = [self._seconds(rows, cuts, s, first + s) for s in range(cuts.shape[1] - 1)]
-        forward_s, backward_s = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        boundary_s = [problem.boundary_s(first + s - 1)[cuts[:, s]] for s in range(len(pairs))]
-        if isinstance(self._replay, SuffixReplay):
-            return SuffixStages(forward_s, backward_s, boundary_s)
-        chunks = [self._chunks(cuts, s, first + s) for s in range(len(pairs))]
-        boundary_s = [
-            np.where(chunk > 1, chunk * problem.hop_s(first + s - 1)[cuts[:, s]], boundary_s[s])
-            for s, chunk in enumerate(chunks)
-        ]
-        return SuffixStages(forward_s, backward_s, boundary_s, chunks)
-
-    def _seconds(self, rows: Indices, cuts: Indices, column: int, stage: int) -> tuple[Array, Array]:
-        """Forward and backward of the stages in a column."""
-        inner, outer = cuts[:, column], cuts[:, column + 1]
-        forward_s = self.problem.forward_s(inner, outer, stage)
-        backward_s = self.problem.backward_s(inner, outer, stage)
-        if self._num_shares == 1:
-            return forward_s, backward_s
-        part = self._parts(forward_s, backward_s, rows[:, column])
-        return forward_s / part, backward_s / (1 - part)
-
-    def _parts(self, forward_s: Array, backward_s: Array, stages: Indices) -> Array:
-        """The parts of split devices that the forward engines of stages have."""
-        every = [forward_share(forward_s, backward_s, share) for share in range(self._num_shares)]
-        return np.asarray(np.choose(stages // self._size, every))
-
-    def _chunks(self, cuts: Indices, column: int, stage: int) -> Array:
-        """In how many chunks the transfers go to the stages in a column; 1 to the first, of which nothing is known."""
-        costs = self.problem.costs
-        if column == 0 or not stage:
-            return np.ones(len(cuts))
-        before, inner, outer = cuts[:, column - 1], cuts[:, column], cuts[:, column + 1]
-        streams = costs.streams(before, inner) & costs.streams(inner, outer) & costs.crossed(inner)
-        return np.where(streams, float(costs.boundaries[stage - 1].chunks), 1.0)
-
     def _makespan(self, cuts: Indices, times: SuffixTimes, first: int = 0) -> Array:
         ends = [
             end + self.problem.optimizer_s(cuts[:, s], cuts[:, s + 1], first + s)
             for s, end in enumerate(times.device_end_s)
         ]
         return np.asarray(np.max(ends, axis=0))
-
-    def _other_cuts(self, place: int, stages: Indices) -> Indices:
-        """[options, stages] a partition with the inner cut of one stage anywhere between its neighbours."""
-        space, cuts = self.problem.costs.space, self._cuts(stages)
-        low, high = cuts[place - 1], cuts[place + 1] if place + 1 < len(cuts) else self._size - 1
-        every = np.arange(space.size)
-        between = space.inside(every, np.array([high])) & space.inside(np.array([low]), every)
-        options = np.flatnonzero(between)
-        moved = np.repeat(stages[None, :], len(options), axis=0)
-        moved[:, place] = options + (stages[place] - cuts[place])
-        return moved
-
-    def _other_shares(self, place: int, stages: Indices) -> Indices:
-        """[options, stages] a partition with any share on one stage."""
-        moved = np.repeat(stages[None, :], self._num_shares, axis=0)
-        moved[:, place] = self._cuts(stages)[place] + self._size * np.arange(self._num_shares)
-        return moved
 
     def _take_leaves(self, nodes: Indices, values: Array, gap: float) -> None:
         """Offers the best of whole partitions; with a judge, each whose bound is good enough."""
@@ -329,19 +258,6 @@ class StepTimeSearch:
             self._offered(nodes[row, :0:-1], float(values[row]))
             if self.judge is not None and self.stop():
                 return
-
-    def _result(self, stages: Indices, value_s: float) -> PartitionResult:
-        cuts = (*(int(cut) for cut in self._cuts(stages)[1:]), self._size - 1)
-        if self._num_shares == 1:
-            return PartitionResult(cuts, value_s)
-        rows = np.append(stages, self._size - 1)[None, :]
-        whole = self._cuts(rows)
-        shares = []
-        for s in range(len(cuts)):
-            inner, outer = whole[:, s], whole[:, s + 1]
-            seconds = self.problem.forward_s(inner, outer, s), self.problem.backward_s(inner, outer, s)
-            shares.append(float(self._parts(*seconds, rows[:, s])[0]))
-        return PartitionResult(cuts, value_s, tuple(shares))
 
 
 def _split(bounds: Array) -> tuple[Indices, Indices]:
