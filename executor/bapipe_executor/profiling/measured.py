@@ -22,6 +22,8 @@ from bapipe_executor.profiling.sweep import LayerObservation, Sweep
 ROUNDS = 3
 """Passes over the network, apart in time: what is slow once by chance is seen again."""
 
+LAUNCHES = 20
+
 BUSY = 0.1
 """Where the two best rounds differ by more, the machine did something else, too."""
 
@@ -63,15 +65,23 @@ def measured_profile(
         model,
         observed,
         device_kind,
-        _source(device, repeats, autocast),
+        _source(device, clock, autocast),
         [*_repeatability(rounds), *_launches(clock)],
     )
 
 
-def _source(device: torch.device, repeats: int, autocast: torch.dtype | None) -> str:
+def _source(device: torch.device, clock: Clock, autocast: torch.dtype | None) -> str:
     what = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     what += f", {str(autocast).removeprefix('torch.')} autocast" if autocast else ""
-    return f"Measured: {what}, torch {torch.__version__}, least of {ROUNDS} × {repeats} runs a layer."
+    runs = f"least of {ROUNDS} × {clock.repeats} runs a layer"
+    launch = f"an operation on one number takes {seconds_text(_launch_s(device, clock))}"
+    return f"Measured: {what}, torch {torch.__version__}, {runs}; {launch}."
+
+
+def _launch_s(device: torch.device, clock: Clock) -> float:
+    """What is left of an operation that has nothing to do: its launch."""
+    number = torch.zeros(1, device=device)
+    return min(clock.time(lambda: number.add_(1))[0] for _ in range(LAUNCHES))
 
 
 def _repeatability(rounds: Sequence[Mapping[int, Mapping[str, LayerObservation]]]) -> Iterator[str]:

@@ -92,6 +92,12 @@ def test_the_backward_is_split_where_it_can_be() -> None:
     assert all(time.forward_s > 0 and time.backward_s > 0 for time in (first, relu, last))
 
 
+def test_the_source_says_what_was_measured_and_how() -> None:
+    source = profile(chain(nn.Linear(8, 8)), rows(8)).source
+
+    assert f"torch {torch.__version__}, least of 3 × 1 runs a layer; an operation on one number takes" in source
+
+
 def test_the_loss_counts_for_the_layer_that_it_reads() -> None:
     layers = chain(nn.Linear(8, 8), nn.Sigmoid())
     loss = nn.Sequential(nn.Linear(16, 1024), nn.Linear(1024, 1))
