@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bapipe.catalogue import formulas
-from bapipe.catalogue.makers import Made, given, make_fbp, named
+from bapipe.catalogue.makers import Made, given, named
 from bapipe.catalogue.setting import Setting
 from bapipe.schedules.interleaved import interleaved_orders
 from bapipe.schedules.zero_bubble import zb_h_orders, zb_v_orders
@@ -123,7 +123,7 @@ ENTRIES = (
         title="FBP-AS",
         what="Every device split into a forward and a backward engine, which work side by side and take T each.",
         links="streaming",
-        make=make_fbp,
+        make=named("fbp-as", mode="streaming"),
         formula="(M+1)·T + 2(N-1)·T/g; g = 1: (M+2N-1)·T",
         conditions="C = 0",
         holds=formulas.free,

@@ -8,21 +8,20 @@ from typing import Any
 from bapipe.catalogue.setting import Setting, plan_of
 from bapipe.plan import Plan, Schedule
 from bapipe.problem import ScheduleName
-from bapipe.schedules import placed_orders, weight_versions
-from bapipe.schedules.base import in_turn
+from bapipe.schedules import FAMILIES, placed_orders, weight_versions
 
 Made = Callable[[Setting], Plan]
 
 
 def named(name: ScheduleName, **link: Any) -> Made:
-    """A schedule that a request can name, one stage a device."""
+    """A schedule that a request can name, one stage a device; the engines of a split device share it by their work."""
 
     def make(setting: Setting) -> Plan:
         streaming = link.get("mode") == "streaming"
         extra = {"chunks": setting.chunks} if streaming else {}
         request = setting.request(1, {**link, **extra}, "async" if streaming else "sync")
         everyone = list(range(setting.stages))
-        placed = [everyone] if name == "data-parallel" else [[number] for number in everyone]
+        placed = [everyone] if FAMILIES[name].replicated else [[number] for number in everyone]
         ids = [device.id for device in request.cluster.devices]
         schedule = Schedule(
             name=name,
@@ -31,7 +30,8 @@ def named(name: ScheduleName, **link: Any) -> Made:
             weight_versions=weight_versions(name, setting.stages),
             orders=placed_orders(name, [[ids[n] for n in numbers] for numbers in placed], ids, setting.microbatches),
         )
-        return plan_of(request, placed, schedule)
+        split = FAMILIES[name].engines > 1
+        return plan_of(request, placed, schedule, setting.forward_s / setting.round_s if split else None)
 
     return make
 
@@ -51,19 +51,3 @@ def given(
 def custom(setting: Setting, orders: tuple[tuple[str, ...], ...]) -> Schedule:
     """The schedule of given orders."""
     return Schedule(name="custom", num_microbatches=setting.microbatches, microbatch_size=1, orders=orders)
-
-
-def make_fbp(setting: Setting) -> Plan:
-    """FBP-AS with the engines' parts in the proportion of their work."""
-    count = setting.microbatches
-    orders = tuple(
-        in_turn(
-            [f"{stage}F{k}" for k in range(count)],
-            [f"{stage}B{k}" for k in range(count)],
-            2 * (setting.stages - 1 - stage),
-        )
-        for stage in range(setting.stages)
-    )
-    request = setting.request(1, {"mode": "streaming", "chunks": setting.chunks}, "async")
-    placed = [[number] for number in range(setting.stages)]
-    return plan_of(request, placed, custom(setting, orders), setting.forward_s / setting.round_s)
