@@ -44,11 +44,9 @@ def main(folder: str) -> int:
     except Exception as error:
         emit("failed", rank=rank, error=type(error).__name__, message=str(error))
         if isinstance(error, InvalidInputError):
-            return 1
+            return 1  # without leaving the group, which might wait for ranks that wait for this one
         raise
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    dist.destroy_process_group()
     return 0
 
 
