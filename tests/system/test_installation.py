@@ -34,7 +34,9 @@ def test_the_console_script_is_installed() -> None:
     assert result.stdout.startswith("bapipe 0.")
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch", "fastapi", "uvicorn", "sqlalchemy", "alembic", "procrastinate", "httpx"])
+@pytest.mark.parametrize(
+    "library", ["numpy", "torch", "fastapi", "uvicorn", "sqlalchemy", "alembic", "procrastinate", "httpx"]
+)
 def test_help_and_presets_load_nothing_that_they_do_not_need(library: str) -> None:
     program = (
         "import sys\n"
