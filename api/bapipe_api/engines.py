@@ -63,4 +63,9 @@ def kinds_of_work(settings: Settings, solve: Solve | None) -> dict[str, Work]:
 
 def worker_name(role: str) -> str:
     """Another one for every process, on whatever machine."""
-    return f"{role}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return f"{machine_prefix(role)}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def machine_prefix(role: str) -> str:
+    """How the names of all processes of this role on this machine begin."""
+    return f"{role}-{socket.gethostname()}-"

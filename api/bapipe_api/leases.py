@@ -112,12 +112,12 @@ class Leases:
         """Takes back every job that is held: for a process that is the only one, and starts."""
         return self._take_back(select(JobRow.id, JobRow.lease_token, JobRow.attempt).where(JobRow.state.in_(HELD)))
 
-    def live_workers(self, within_s: float) -> int:
-        """How many workers were heard of in the last `within_s`; those that were not for long are forgotten."""
+    def live_workers(self, within_s: float, prefix: str = "") -> int:
+        """How many workers, whose names begin so, were heard of in the last `within_s`."""
         now = self._database.now_s()
+        query = select(func.count()).select_from(WorkerRow).where(WorkerRow.seen_s > now - within_s)
         with self._database.read() as session:
-            query = select(func.count()).select_from(WorkerRow).where(WorkerRow.seen_s > now - within_s)
-            return session.scalar(query) or 0
+            return session.scalar(query.where(WorkerRow.id.startswith(prefix, autoescape=True))) or 0
 
     def forget_workers(self, within_s: float) -> None:
         """Deletes workers that were not heard of for `within_s`."""

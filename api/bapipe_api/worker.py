@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe.isolation import warm_up
 from bapipe_api.database import Database
-from bapipe_api.engines import distributed_leases, kinds_of_work, renewal_s, worker_name
+from bapipe_api.engines import distributed_leases, kinds_of_work, machine_prefix, renewal_s, worker_name
 from bapipe_api.leases import Leases
 from bapipe_api.metrics import Metrics
 from bapipe_api.migrate import migrate
@@ -135,6 +135,12 @@ def run_worker(settings: Settings, *, solve: Solve | None = None) -> None:
     with Database(settings.url) as database:
         migrate(database)
         Worker(settings, database, Metrics(), solve).run()
+
+
+def is_heard_of(settings: Settings, database: Database) -> bool:
+    """Whether a worker of this machine has said in time that it lives."""
+    leases = distributed_leases(settings, database, worker_name("check"))
+    return leases.live_workers(settings.lease_s, machine_prefix("worker")) > 0
 
 
 async def _clean(app: procrastinate.App) -> None:

@@ -52,6 +52,13 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     end(service)
 
 
+@pytest.fixture
+def own_postgres(postgres: private_postgres.Cluster) -> Iterator[private_postgres.Cluster]:
+    """Another one, to be restarted."""
+    with private_postgres.cluster() as cluster:
+        yield cluster
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[private_postgres.Cluster]:
     """A PostgreSQL of the tests' own. CI has to have one."""

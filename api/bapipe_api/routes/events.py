@@ -25,7 +25,19 @@ STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Events, each with the state, the phase, and, in seconds of the objective, the best plan so far "
         "(`incumbent_s`), what no plan can beat (`lower_bound_s`), and the `gap` between them.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string", "description": "the number of the event"},
+                        "event": {"enum": ["progress", "end"]},
+                        "data": {"type": "string", "contentMediaType": "application/json"},
+                        "retry": {"type": ["string", "integer"]},
+                    },
+                }
+            }
+        },
     },
     204: {"description": "The last event was received before: there will be no more."},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -39,6 +40,11 @@ class Deployment:
         """HTTP to the APIs in turn."""
         given: dict[str, Any] = {"timeout": 60, **options}
         return httpx.Client(base_url="http://service", transport=_InTurn(self), **given)
+
+    @property
+    def database(self) -> dict[str, str]:
+        """The setting that names the store."""
+        return {"database_url": self.settings.get("database_url", f"sqlite:///{self.folder}/plans.sqlite3")}
 
     @property
     def url(self) -> str:
@@ -87,10 +93,12 @@ def distributed(
     """So many processes on one PostgreSQL database."""
     deployment = Deployment("postgres", folder, {"database_url": url, **settings}, scripted)
     try:
-        for _ in range(apis):
-            deployment.start_api()
-        for _ in range(workers):
-            deployment.start_worker()
+        deployment.start_api()  # the first one migrates the database
+        with ThreadPoolExecutor() as threads:
+            others = [threads.submit(deployment.start_api) for _ in range(1, apis)]
+            others += [threads.submit(deployment.start_worker) for _ in range(workers)]
+        for other in others:
+            other.result()
         yield deployment
     finally:
         deployment.close()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ T = TypeVar("T")
 PATIENCE_S = 60.0
 ROOTS = (Path(__file__).parents[1], Path(__file__).parents[2] / "solver")
 """Where `serving` and `judges` are found."""
+
+NUMBERS = count()
 
 ADDRESS = re.compile(r"running on (http://[\d.:]+\d)")
 READY = re.compile(r"(worker \S+) is ready")
@@ -45,7 +48,7 @@ def start(
 ) -> Service:
     """Starts a service or a worker with its log in `folder`, and returns once it is ready."""
     folder.mkdir(exist_ok=True, parents=True)
-    log = folder / f"{role}-{len(list(folder.glob('*.log')))}.log"
+    log = folder / f"{role}-{next(NUMBERS)}.log"
     given = {"port": 0, "database_url": f"sqlite:///{folder}/plans.sqlite3", **settings}
     environment = {f"BAPIPE_{name.upper()}": str(value) for name, value in given.items()}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, ROOTS))} | environment
@@ -79,15 +82,26 @@ def until(condition: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
 
 def children(process: int) -> set[int]:
     """The processes below `process`, from /proc."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if fields[0] != "Z":
-                parents[int(stat.parent.name)] = int(fields[1])
+    parents = _parents()
     found: set[int] = set()
     new = {process}
     while new:
         new = {child for child, parent in parents.items() if parent in new} - found
         found |= new
     return found
+
+
+def solvers(process: int) -> list[int]:
+    """The processes of searches of a service or a worker: each is forked from a child of its own."""
+    parents = _parents()
+    return sorted(child for child, parent in parents.items() if parents.get(parent) == process)
+
+
+def _parents() -> dict[int, int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if fields[0] != "Z":
+                parents[int(stat.parent.name)] = int(fields[1])
+    return parents
