@@ -17,6 +17,9 @@ from bapipe.formulations.problem import BottleneckProblem
 LEAST_FACTOR = 1e-12
 """Of the objective: what is less changes nothing that a float solver can tell apart."""
 
+MARGIN = 1e-6
+"""Relative: bounds of the load leave much more room than a float solver's tolerance, so that it finds what is on them."""
+
 
 class PulpModel:
     """Minimise `load`, the largest stage load × M in units of `unit_s`, which is at most `most_s` seconds."""
@@ -25,7 +28,7 @@ class PulpModel:
         self.problem, self.unit_s, self.most_s = problem, unit_s, most_s
         self.program = Program(problem)
         least_s = min(problem.least_s, most_s)
-        self.load = self.program.variable(least_s / unit_s * (1 - 1e-9), most_s / unit_s * (1 + 1e-9))
+        self.load = self.program.variable(least_s / unit_s * (1 - MARGIN), most_s / unit_s * (1 + MARGIN))
         self.program.lp += self.load
         self.traffic = Traffic(self.program)
         self._choose_one()
