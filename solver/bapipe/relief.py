@@ -22,6 +22,14 @@ ACCURACY = 0.01
 """Relative: how near to the least memory that is enough the answer is."""
 
 
+def is_constrained(request: PlanRequest) -> bool:
+    """Whether a request has side constraints beyond groups, the first and the last stage."""
+    same = len({(device.kind, device.speed) for device in request.cluster.devices}) == 1
+    pinned = any(pin.device is not None for pin in request.profile.pins)
+    direct = request.cluster.skip_tensors == "direct"
+    return pinned or direct or not same or bool(request.profile.tied_parameters)
+
+
 def relief(request: PlanRequest, space: CutSpace, todo: list[Candidate], stop: Stop, until_s: float) -> str:
     """Why nothing fits: the constraints contradict each other, or how much memory on every device would be enough.
 

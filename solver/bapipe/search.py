@@ -19,20 +19,20 @@ from bapipe.baselines import measure_baselines
 from bapipe.bottleneck_search import search_bottleneck
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate, candidates
-from bapipe.cost.cut_costs import CutCosts, cut_costs
+from bapipe.cost.cut_costs import CutCosts, cut_costs, sends_past_stages
 from bapipe.cuts import Array, Indices, cut_space
 from bapipe.errors import InvalidInputError, SolverDisagreementError
 from bapipe.explain import explain, explain_infeasible
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.bottleneck import best_partition
-from bapipe.formulations.choice import formulation_for, works_on_cuts
+from bapipe.formulations.choice import formulation_for
 from bapipe.formulations.period import least_period
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Formulation
 from bapipe.formulations.step_time import Judge, StepTimeSearch
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest
-from bapipe.relief import relief
+from bapipe.relief import is_constrained, relief
 
 IMPROVING_SHARE = 0.4
 """Of the time limit, the most that goes into first incumbents before the proofs start."""
@@ -199,7 +199,7 @@ class Search:
         best, stages = self._best, len(self.request.cluster.devices)
         if best is None or self.request.objective != "bottleneck" or self._space.size > SURPLUS_CUTS:
             return ()
-        if not works_on_cuts(self.request):
+        if sends_past_stages(self.request, self._space.graph):
             return ()
         fewest = best.candidate.num_devices
         while fewest > 1:
@@ -224,7 +224,7 @@ class Search:
             pipelines,
             replicated,
             lambda: self.should_stop() or time.monotonic() > until,
-            None if works_on_cuts(self.request) else ask,
+            ask if is_constrained(self.request) else None,
         )
 
     def _bottleneck(self, todo: list[Candidate]) -> None:

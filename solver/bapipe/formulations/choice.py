@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bapipe.cost.cut_costs import sends_past_stages
 from bapipe.errors import Fault
 from bapipe.formulations.bottleneck import DynamicProgram
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Formulation
+from bapipe.graph import graph_of
 from bapipe.problem import PlanRequest
 
 FEW_CUTS = 500
@@ -17,14 +19,11 @@ FEW_PLACES = 60
 """Layers × stages up to which a model is."""
 
 
-def works_on_cuts(request: PlanRequest) -> bool:
-    """Whether dynamic programming over cuts can say what a stage takes: one kind of device, and no side constraint that
-    depends on more than two cuts.
+def works_on_cuts(problem: BottleneckProblem) -> bool:
+    """Whether two cuts say what the stage between them takes, as dynamic programming needs: not where tensors are sent
+    past stages.
     """
-    same = len({(device.kind, device.speed) for device in request.cluster.devices}) == 1
-    pinned = any(pin.device is not None for pin in request.profile.pins)
-    direct = request.cluster.skip_tensors == "direct"
-    return same and not pinned and not direct and not request.profile.tied_parameters
+    return not sends_past_stages(problem.request, problem.graph)
 
 
 def formulation_for(problem: BottleneckProblem, *, log: bool = False) -> Formulation:
@@ -32,7 +31,7 @@ def formulation_for(problem: BottleneckProblem, *, log: bool = False) -> Formula
     are few enough to be enumerated and say what a stage takes, else CP-SAT.
     """
     name = problem.request.solver
-    if name == "dp" or (name == "auto" and problem.space.complete and works_on_cuts(problem.request)):
+    if name == "dp" or (name == "auto" and problem.space.complete and works_on_cuts(problem)):
         return DynamicProgram()
     if name.startswith("milp"):
         from bapipe.formulations.milp.solve import DEFAULT, Milp
@@ -47,7 +46,7 @@ def second_opinion(problem: BottleneckProblem, formulation: Formulation) -> Form
     """Another formulation that can quickly say whether an optimum is one; None where none is quick."""
     if isinstance(formulation, DynamicProgram):
         return None
-    if problem.space.complete and problem.space.size <= FEW_CUTS and works_on_cuts(problem.request):
+    if problem.space.complete and problem.space.size <= FEW_CUTS and works_on_cuts(problem):
         return DynamicProgram()
     if len(problem.graph.layers) * problem.most_stages > FEW_PLACES:
         return None
@@ -67,11 +66,8 @@ def solver_faults(request: PlanRequest) -> Iterator[Fault]:
             detail = f"{request.solver} searches the bottleneck; for objective {request.objective} use auto"
             yield Fault("unsupported", detail, "/solver")
         return
-    if request.solver == "dp" and not works_on_cuts(request):
-        detail = (
-            "dp takes no pins to devices, no tied parameters, no tensors sent past a stage and one kind of device; "
-            "use auto or cp-sat"
-        )
+    if request.solver == "dp" and sends_past_stages(request, graph_of(request.profile)):
+        detail = "dp cannot say what a stage takes where tensors are sent past stages; use auto or cp-sat"
         yield Fault("unsupported", detail, "/solver")
     if request.solver.startswith("milp"):
         from bapipe.formulations.milp.solve import DEFAULT, milp_faults

@@ -65,8 +65,8 @@ def test_a_model_needs_no_cap_where_memory_binds(model: Any) -> None:
         ({"solver": "cp-sat"}, "cp-sat"),
         ({"solver": "milp"}, "milp:HiGHS"),
         ({"solver": "milp:PULP_CBC_CMD"}, "milp:PULP_CBC_CMD"),
-        ({"pins": (Pin(layer="l1", device="d1"),)}, "cp-sat"),
-        ({"tied_parameters": (TiedParameters(layers=("l0", "l5"), parameter_bytes=8),)}, "cp-sat"),
+        ({"pins": (Pin(layer="l1", device="d1"),)}, "dp"),
+        ({"tied_parameters": (TiedParameters(layers=("l0", "l5"), parameter_bytes=8),)}, "dp"),
         ({"devices": cluster(3, skip_tensors="direct")}, "cp-sat"),
     ],
 )
@@ -90,7 +90,7 @@ def test_devices_of_several_speeds_share_the_work_by_their_speed() -> None:
     mixed = devices.model_copy(update={"devices": (fast, devices.devices[1])})
     found = plan(request(layers, mixed, 1, objective="bottleneck", communication="none"))
     assert [len(stage.layers) for stage in found.stages] == [4, 2]
-    assert (found.status, found.proof.solver) == ("optimal", "cp-sat")
+    assert (found.status, found.proof.solver) == ("optimal", "dp")
 
 
 @pytest.mark.parametrize("solver", ["cp-sat", "milp", "milp:PULP_CBC_CMD"])
@@ -123,10 +123,10 @@ def faults_of(asked: PlanRequest) -> list[tuple[str, str]]:
 
 
 def test_a_solver_that_cannot_be_asked_is_refused_before_any_work() -> None:
-    pin = {"pins": (Pin(layer="l1", device="d1"),)}
+    direct = cluster(3, skip_tensors="direct")
     assert faults_of(asked(solver="milp:CPLEX_CMD")) == [("solver_not_found", "/solver")]
     assert faults_of(asked(solver="milp:HIGS")) == [("unknown_value", "/solver")]
-    assert faults_of(asked(solver="dp", **pin)) == [("unsupported", "/solver")]
+    assert faults_of(asked(solver="dp", devices=direct)) == [("unsupported", "/solver")]
     assert faults_of(asked(solver="milp", objective="step-time")) == [("unsupported", "/solver")]
 
 

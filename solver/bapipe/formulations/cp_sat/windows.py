@@ -192,7 +192,7 @@ def search_windows(problem: BottleneckProblem, listener: Listener, until_s: floa
             bounds[size] = windows.bound_s(bounds[size] / count, known_s * (1 - TOLERANCE) / count) * count
         least = min(bounds, key=lambda size: bounds[size])
         listener.bound(bounds[least])
-        if rounds % PLAN_EVERY == 0 and works_on_cuts(problem.request):
+        if rounds % PLAN_EVERY == 0 and works_on_cuts(problem):
             cuts = set().union(*(windows.cuts for windows in opened.values()))
             offer_best(problem.along(closed_set_pool(problem.request.profile, problem.graph, cuts)), listener)
         rounds += 1

@@ -18,7 +18,7 @@ LEAST_FACTOR = 1e-12
 """Of the objective: what is less changes nothing that a float solver can tell apart."""
 
 MARGIN = 1e-6
-"""Relative: bounds of the load leave much more room than a float solver's tolerance, so that it finds what is on them."""
+"""Relative: bounds of the load leave more room than a float solver's tolerance, so that it finds what is on them."""
 
 
 class PulpModel:
