@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from bapipe.candidates import Candidate
-from bapipe.cost.cut_costs import sends_past_stages
-from bapipe.cost.fpga.table import costs_by_shape
+from bapipe.cost.cut_costs import costed_by_shape, sends_past_stages
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
-from bapipe.formulations.shares import forward_share
+from bapipe.formulations.shares import balanced_share
 from bapipe.graph import Graph, graph_of
 from bapipe.plan import Plan, Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
 from bapipe.schedules import FAMILIES, operations, placed_orders, weight_versions
+from bapipe.schedules.forward_backward import FIXED_SHARES
 from bapipe.simulator import Simulation, simulate, simulate_orders
 from bapipe.simulator.replay import AllReduce
 
@@ -225,16 +225,18 @@ class Assembler:
         links = [cluster.links.within_host, cluster.links.between_hosts, cluster.links.between_racks]
         links += [pair.link for pair in cluster.links.pairs]
         apart = all(link is None or link.mode == "overlapped" for link in links) and cluster.host_nic is None
-        added = not any(costs_by_shape(self.request, kind) for kind in cluster.kinds)
         special = self.request.profile.tied_parameters or sends_past_stages(self.request, self._graph)
-        return apart and added and not special
+        return apart and not costed_by_shape(self.request) and not special
 
     def _balanced(
         self, candidate: Candidate, layers: tuple[tuple[str, ...], ...], devices: tuple[tuple[str, ...], ...]
     ) -> tuple[float, ...]:
         cost = self._table(candidate.microbatch_size).pipeline(layers, devices)
         pairs = [(np.array([stage.forward_s]), np.array([stage.backward_s])) for stage in cost.stages]
-        return tuple(float(forward_share(forward, backward, 0)[0]) for forward, backward in pairs)
+        balanced = [float(balanced_share(*pair)[0]) for pair in pairs]
+        if not costed_by_shape(self.request):
+            return tuple(balanced)
+        return tuple(min(FIXED_SHARES, key=lambda share: abs(share - wanted)) for wanted in balanced)
 
     def _sweep(
         self,

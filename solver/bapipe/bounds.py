@@ -33,7 +33,6 @@ import numpy as np
 from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import PartitionProblem, Stop
 from bapipe.formulations.dynamic_program import MinMax, StageValue
-from bapipe.formulations.shares import num_shares, split_seconds
 
 
 def balanced_bound_s(
@@ -96,9 +95,8 @@ def _work_s(problem: PartitionProblem, inner: Indices, outer: Indices, stage: in
     count = problem.num_microbatches
     if problem.engines == 1:
         return np.asarray(count * problem.work_s(inner, outer, stage))
-    forward, backward = problem.forward_s(inner, outer, stage), problem.backward_s(inner, outer, stage)
-    wanted = range(num_shares(problem.engines)) if share is None else (share,)
-    pairs = [split_seconds(forward, backward, each) for each in wanted]
+    wanted = range(len(problem.shares)) if share is None else (share,)
+    pairs = [problem.split_s(inner, outer, stage, each) for each in wanted]
     return np.asarray(np.min([np.maximum(count * a + b, a + count * b) for a, b in pairs], axis=0))
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from bapipe.assembly import Found
 from bapipe.baselines import with_speedups
 from bapipe.candidates import WITHOUT_FLUSH, allowed_schedules, left_out, microbatch_sizes
+from bapipe.cost.cut_costs import costed_by_shape
 from bapipe.cuts import MAX_CUTS
 from bapipe.errors import TimeLimitError
 from bapipe.formulations.base import TOLERANCE
@@ -20,9 +21,6 @@ from bapipe.quantities import counted
 from bapipe.schedules.forward_backward import FIXED_SHARES
 from bapipe.search import OnProgress, Outcome, Progress, Search, relative_gap
 from bapipe.supported import assumptions, refuse_unsupported
-
-SHARES = ", ".join(("F / (F + B)", *(str(Fraction(share).limit_denominator(100)) for share in FIXED_SHARES)))
-"""The shares of split devices that are tried, in words."""
 
 __all__ = ["Progress", "plan", "plan_isolated", "validate"]
 
@@ -148,11 +146,17 @@ def _scope(request: PlanRequest, outcome: Outcome) -> str:
     small = left_out(request)
     sizes = ", ".join(str(size) for size in microbatch_sizes(request) if size not in small)
     schedules = allowed_schedules(request)
-    shares = f"; forward shares {SHARES} of each stage" if "fbp-as" in schedules else ""
+    shares = f"; forward shares {_shares(request)} of each stage" if "fbp-as" in schedules else ""
     return (
         f"schedules {', '.join(schedules)}{shares}; micro-batches of {sizes}; one stage a device on the first "
         f"devices in the order given; cuts: {_cuts(request, outcome)}"
     )
+
+
+def _shares(request: PlanRequest) -> str:
+    """The parts of split devices that are tried, in words."""
+    fixed = [str(Fraction(share).limit_denominator(100)) for share in FIXED_SHARES]
+    return ", ".join(fixed if costed_by_shape(request) else ["F / (F + B)", *fixed])
 
 
 def _cuts(request: PlanRequest, outcome: Outcome) -> str:

@@ -349,9 +349,7 @@ class Search:
 
     def _judge(self, candidate: Candidate) -> Judge | None:
         """The simulated step time, where the replay of a formulation is only a bound."""
-        costs = self._costs_at(candidate.microbatch_size)
-        divided = costs.by_shape and self._problem(candidate).engines > 1
-        if costs.exact and not divided:
+        if self._costs_at(candidate.microbatch_size).exact:
             return None
 
         def judge(result: PartitionResult) -> float:

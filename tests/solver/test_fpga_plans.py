@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
+from math import inf
 from typing import Any
 
 import pytest
@@ -52,11 +53,28 @@ def test_no_partition_is_faster(mode: str, schedule: str) -> None:
     assert check(found) == []
 
 
-def test_split_boards_are_searched_by_simulation() -> None:
-    found = plan(asked(mode="streaming", schedules=("fbp-as",), time_limit_s=5.0))
-    assert found.schedule is not None
-    assert found.schedule.name == "fbp-as"
-    assert all(stage.forward_share for stage in found.stages)
+def split(made: Plan, shares: tuple[float, ...]) -> Plan:
+    """The plan with each board divided between a forward and a backward engine."""
+    stages = [
+        stage.model_copy(update={"forward_share": share}) for stage, share in zip(made.stages, shares, strict=True)
+    ]
+    return made.model_copy(update={"stages": tuple(stages)})
+
+
+def test_no_partition_of_split_boards_is_faster() -> None:
+    made = asked(layers=LAYERS[2:], mode="streaming", schedules=("fbp-as",))
+    found = plan(made)
+    named = found.schedule
+    assert named is not None
+    best = inf
+    for each in every_partition(made, "1f1b"):
+        ordered = each.model_copy(update={"schedule": named})
+        for shares in product((1 / 4, 1 / 3, 1 / 2), repeat=3):
+            best = min(best, simulate(split(ordered, shares)).step_time_s)
+    assert found.status == "optimal"
+    assert "forward shares 1/4, 1/3, 1/2 of each stage" in found.proof.scope_detail
+    assert found.prediction is not None
+    assert found.prediction.step_time_s == pytest.approx(best, rel=1e-9)
     assert check(found) == []
 
 

@@ -19,9 +19,7 @@ from bapipe.bounds import balanced_bound_s, front_bounds
 from bapipe.cost.cut_costs import cut_costs
 from bapipe.cuts import cut_space
 from bapipe.formulations.base import PartitionProblem
-from bapipe.formulations.shares import forward_share
 from bapipe.formulations.step_time import StepTimeSearch
-from bapipe.schedules.forward_backward import FIXED_SHARES
 from judges.brute_force import RELATIVE
 from judges.modes import MODES, every_plan, random_request
 
@@ -71,8 +69,8 @@ def _stages(problem: PartitionProblem, cuts: tuple[int, ...], shares: list[float
     numbers = []
     for stage, (share, *pair) in enumerate(zip(shares, inner, cuts, strict=True)):
         edges = [np.array([cut]) for cut in pair]
-        balanced = forward_share(problem.forward_s(*edges, stage), problem.backward_s(*edges, stage), 0)[0]
-        numbers.append(0 if share == pytest.approx(balanced) else 1 + FIXED_SHARES.index(share))  # type: ignore[arg-type]
+        balanced = problem.part(*edges, stage, 0)[0]
+        numbers.append(0 if share == pytest.approx(balanced) else problem.shares.index(share))
     return tuple(cut + size * number for cut, number in zip(inner, numbers, strict=True))
 
 
@@ -152,7 +150,11 @@ def _one_stop_too_many(patch: pytest.MonkeyPatch) -> None:
 
 def _a_quarter_each(patch: pytest.MonkeyPatch) -> None:
     """Split devices that waste half of themselves."""
-    patch.setattr(bounds, "split_seconds", lambda forward_s, backward_s, share: (4 * forward_s, 4 * backward_s))
+
+    def slow(self: PartitionProblem, inner: Any, outer: Any, stage: int, share: int) -> Any:
+        return 4 * self.forward_s(inner, outer, stage), 4 * self.backward_s(inner, outer, stage)
+
+    patch.setattr(PartitionProblem, "split_s", slow)
 
 
 def _higher_loads(patch: pytest.MonkeyPatch) -> None:

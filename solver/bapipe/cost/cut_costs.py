@@ -37,14 +37,15 @@ class PlaceCosts:
     those of the optimizer step.
 
     `stage_s`: of a device on which a stage takes more than its layers do, [inner, outer] seconds of a forward and of a
-    backward with so many micro-batches in flight; the others are then the least.
+    backward with so many micro-batches in flight, and such a share of the forward engine (None: in one piece); the
+    others are then the least.
     """
 
     forward_s: Array
     backward_s: Array
     work_s: Array
     optimizer_s: Array
-    stage_s: Callable[[int], tuple[Array, Array]] | None = None
+    stage_s: Callable[[int, float | None], tuple[Array, Array]] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,7 @@ class CutCosts:
     `workspace_bytes`: of the stage between two cuts. `layer_bytes`: per position of the topological order, what a layer
     needs by itself with one micro-batch in flight. `tied`: positions of layers that share parameters, and the bytes of
     a copy. `pinned`: positions of layers with the places of their devices. `direct`: tensors may be sent past stages,
-    and nothing is known of what crosses a cut. `by_shape`: some device is an FPGA that is costed by shape, in one piece
-    exactly.
+    and nothing is known of what crosses a cut. `by_shape`: some device is an FPGA that is costed by shape.
     """
 
     space: CutSpace
@@ -184,17 +184,18 @@ def cut_costs(request: PlanRequest, space: CutSpace, microbatch_size: int) -> Cu
         pinned=_pinned(request, space.graph),
         direct=direct,
         exact=not direct and _is_known(request, space, channels),
-        by_shape=_by_shape(request),
+        by_shape=costed_by_shape(request),
     )
 
 
 def _is_known(request: PlanRequest, space: CutSpace, channels: Sequence[Channel]) -> bool:
     """Whether it is known what a stage takes, and nothing but its own transfers keeps a link busy."""
-    tabulated = not _by_shape(request) or space.size <= MAX_CUTS
+    tabulated = not costed_by_shape(request) or space.size <= MAX_CUTS
     return tabulated and not request.profile.tied_parameters and all(way.nic is None for way in channels)
 
 
-def _by_shape(request: PlanRequest) -> bool:
+def costed_by_shape(request: PlanRequest) -> bool:
+    """Whether some device in use is an FPGA whose times are worked out from the shapes of layers."""
     used = {device.kind for device in request.cluster.devices}
     return any(costs_by_shape(request, kind) for kind in request.cluster.kinds if kind.name in used)
 

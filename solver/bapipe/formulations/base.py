@@ -11,9 +11,11 @@ from bapipe.cost.cut_costs import Boundary, CutCosts
 from bapipe.cost.memory import usable_bytes
 from bapipe.cuts import Array, Indices, Mask
 from bapipe.formulations.exchanges import exchanges
+from bapipe.formulations.shares import balanced_share
 from bapipe.no_flush import resident_microbatches
 from bapipe.problem import Communication, ScheduleName
 from bapipe.schedules import FAMILIES, in_flight
+from bapipe.schedules.forward_backward import FIXED_SHARES
 
 TOLERANCE = 1e-9
 """Relative: two objectives closer than this are equal, and a proof is one to within it."""
@@ -111,7 +113,32 @@ class PartitionProblem:
         known = self.costs.places[stage].stage_s
         if known is None or self.engines > 1:
             return None
-        return known(self.in_flight(self.num_stages - 1 - stage))
+        return known(self.in_flight(self.num_stages - 1 - stage), None)
+
+    @property
+    def shares(self) -> tuple[float | None, ...]:
+        """Of split devices, the parts that are tried for the forward engine of each stage. None: balanced, F / (F + B);
+        not on FPGAs that are costed by shape, whose F and B are no sums.
+        """
+        if self.engines == 1:
+            return (None,)
+        return FIXED_SHARES if self.costs.by_shape else (None, *FIXED_SHARES)
+
+    def part(self, inner: Indices, outer: Indices, stage: int, share: int) -> Array:
+        """The part of a split device that share number `share` gives to the forward engine of a stage between cuts."""
+        fixed = self.shares[share]
+        if fixed is not None:
+            return np.full(np.broadcast_shapes(inner.shape, outer.shape), fixed)
+        return balanced_share(self.forward_s(inner, outer, stage), self.backward_s(inner, outer, stage))
+
+    def split_s(self, inner: Indices, outer: Indices, stage: int, share: int) -> tuple[Array, Array]:
+        """Seconds of a forward and of a backward of a stage between cuts, each on its part of a split device."""
+        known, fixed = self.costs.places[stage].stage_s, self.shares[share]
+        if known is not None and fixed is not None:
+            forward, backward = known(self.in_flight(self.num_stages - 1 - stage), fixed)
+            return forward[inner, outer], backward[inner, outer]
+        part = self.part(inner, outer, stage, share)
+        return self.forward_s(inner, outer, stage) / part, self.backward_s(inner, outer, stage) / (1 - part)
 
     def optimizer_s(self, inner: Indices, outer: Indices, stage: int) -> Array:
         """Seconds of the optimizer step of a stage between cuts."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from bapipe.cuts import Array, Indices
 from bapipe.formulations.base import PartitionProblem, PartitionResult
-from bapipe.formulations.shares import forward_share, num_shares
 from bapipe.formulations.suffix_replay import SuffixStages
 
 
@@ -32,7 +31,7 @@ class PartitionRows:
     @cached_property
     def num_shares(self) -> int:
         """The number of shares that are tried; 1 where devices are in one piece."""
-        return num_shares(self.problem.engines)
+        return len(self.problem.shares)
 
     def cuts(self, stages: Indices) -> Indices:
         """The inner cuts of stages."""
@@ -56,17 +55,11 @@ class PartitionRows:
     def _seconds(self, rows: Indices, cuts: Indices, column: int, stage: int) -> tuple[Array, Array]:
         """Forward and backward of the stages in a column."""
         inner, outer = cuts[:, column], cuts[:, column + 1]
-        forward_s = self.problem.forward_s(inner, outer, stage)
-        backward_s = self.problem.backward_s(inner, outer, stage)
         if self.num_shares == 1:
-            return forward_s, backward_s
-        part = self._parts(forward_s, backward_s, rows[:, column])
-        return forward_s / part, backward_s / (1 - part)
-
-    def _parts(self, forward_s: Array, backward_s: Array, stages: Indices) -> Array:
-        """The parts of split devices that the forward engines of stages have."""
-        every = [forward_share(forward_s, backward_s, share) for share in range(self.num_shares)]
-        return np.asarray(np.choose(stages // self.size, every))
+            return self.problem.forward_s(inner, outer, stage), self.problem.backward_s(inner, outer, stage)
+        pairs = [self.problem.split_s(inner, outer, stage, share) for share in range(self.num_shares)]
+        numbers = rows[:, column] // self.size
+        return np.choose(numbers, [pair[0] for pair in pairs]), np.choose(numbers, [pair[1] for pair in pairs])
 
     def _chunks(self, cuts: Indices, column: int, stage: int) -> Array:
         """In how many chunks the transfers go to the stages in a column; 1 to the first, of which nothing is known."""
@@ -110,8 +103,7 @@ class PartitionRows:
         rows = np.append(stages, self.size - 1)[None, :]
         whole = self.cuts(rows)
         shares = []
-        for s in range(len(cuts)):
+        for s, number in enumerate(stages // self.size):
             inner, outer = whole[:, s], whole[:, s + 1]
-            seconds = self.problem.forward_s(inner, outer, s), self.problem.backward_s(inner, outer, s)
-            shares.append(float(self._parts(*seconds, rows[:, s])[0]))
+            shares.append(float(self.problem.part(inner, outer, s, int(number))[0]))
         return PartitionResult(cuts, value_s, tuple(shares))

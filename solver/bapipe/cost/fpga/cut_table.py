@@ -23,19 +23,22 @@ MAX_CUTS = 600
 
 
 class StageSeconds:
-    """Tables by kind and speed of the device and micro-batches in flight, each worked out when it is asked for."""
+    """Tables by kind and speed of the device, micro-batches in flight and share, worked out when they are asked for."""
 
     def __init__(self, request: PlanRequest, space: CutSpace, microbatch_size: int) -> None:
         self._request, self._space = request, space
         self._table = FpgaTable(request, microbatch_size)
         self._crossing = space.crossing_bytes_per_sample * microbatch_size
-        self._known: dict[tuple[str, float, int], tuple[Array, Array]] = {}
+        self._known: dict[tuple[str, float, int, float | None], tuple[Array, Array]] = {}
 
-    def on(self, device: Device, in_flight: int) -> tuple[Array, Array]:
-        """[inner, outer] seconds of a forward and of a backward of one micro-batch; 0 where there is no stage."""
-        key = device.kind, device.speed, in_flight
+    def on(self, device: Device, in_flight: int, forward_share: float | None = None) -> tuple[Array, Array]:
+        """[inner, outer] seconds of a forward and of a backward of one micro-batch; 0 where there is no stage.
+
+        `forward_share`: of a split device, what the engine for forwards has; each engine's seconds are its own.
+        """
+        key = device.kind, device.speed, in_flight, forward_share
         if key not in self._known:
-            demands = self._table.demands(device)
+            demands = self._table.demands(device, forward_share)
             own = [demands[layer] for layer in self._space.graph.layers]
             training = self._request.task == "training"
             stages = _Stages(self._space, own, self._crossing, self._table.chip(device), in_flight, training)
