@@ -176,6 +176,10 @@ def search_bottleneck(
     other = second_opinion(problem, formulation)
     if proven and other is not None:
         _compare(hearing, formulation, other)
+    if proven and not isinstance(formulation, DynamicProgram):
+        from bapipe.formulations.cp_sat.idle import employ_idle_devices
+
+        employ_idle_devices(problem, hearing)
     return proven
 
 

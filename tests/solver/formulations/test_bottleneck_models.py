@@ -78,6 +78,14 @@ def test_the_proof_names_who_was_asked(fields: dict[str, Any], name: str) -> Non
     assert check(found) == []
 
 
+@pytest.mark.parametrize("solver", ["cp-sat", "milp"])
+@settings(reproducible, max_examples=25)
+@given(requests(objective="bottleneck", communication="none", layers=(3, 7), devices=(2, 4)))
+def test_a_model_leaves_no_device_idle_that_need_not_be(solver: str, request: PlanRequest) -> None:
+    by_dp, by_model = plan(request), plan(request.model_copy(update={"solver": solver}))
+    assert len(by_model.stages) == len(by_dp.stages)
+
+
 def test_auto_takes_a_model_where_there_are_too_many_cuts() -> None:
     assert isinstance(formulation_for(problem_of(asked(), limit=3)), CpSat)
     assert isinstance(formulation_for(problem_of(asked())), DynamicProgram)

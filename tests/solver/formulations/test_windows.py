@@ -66,3 +66,10 @@ def test_bound_and_plan_meet_on_a_graph_of_cells(mode: Communication) -> None:
     assert optimum.prediction is not None
     assert bound_s <= optimum.prediction.bottleneck_s * (1 + 1e-9)
     assert bound_s >= hearing.best_s * 0.96
+
+
+def test_the_same_request_gives_the_same_plan() -> None:
+    asked = cells(4, "serial").model_copy(update={"solver": "cp-sat"})
+    one, other = plan(asked), plan(asked)
+    assert one.status == "optimal"
+    assert (one.stages, one.schedule) == (other.stages, other.schedule)

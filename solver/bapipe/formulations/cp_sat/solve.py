@@ -118,7 +118,7 @@ class _Run:
         solver.parameters.log_to_stdout = False
         solver.log_callback = _log
         solver.best_bound_callback = self._bounds.append
-        callback = _Incumbents(self.model, self._found)
+        callback = Incumbents(self.model, self._found)
 
         def work() -> CpSolverStatus:
             return solver.solve(self.model.model, callback)
@@ -140,7 +140,7 @@ class _Run:
                 self.listener.bound(bound * self.ticks.tick_s)
 
 
-class _Incumbents(CpSolverSolutionCallback):
+class Incumbents(CpSolverSolutionCallback):
     """Keeps every better solution as a partition with its load in ticks; runs in the solver's own thread."""
 
     def __init__(self, model: PipelineModel, found: deque[tuple[Partition, float]]) -> None:
