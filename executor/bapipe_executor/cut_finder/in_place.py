@@ -9,24 +9,75 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from bapipe.errors import Fault, InvalidInputError
+
+aten = torch.ops.aten
+
+
+WITH_STATE: dict[Any, tuple[int, ...]] = {aten.batch_norm.default: (3, 4), aten.instance_norm.default: (3, 4)}
+"""Operations that change buffers without saying so in their schema: the places of those arguments."""
+
 
 def replace_in_place(module: GraphModule) -> list[list[Node]]:
     """Has operations make new tensors where nothing else sees the change; returns what must not be parted.
 
-    Each list holds nodes whose tensors share memory that some operation changes, and which are read again afterwards.
+    Each list holds nodes whose tensors share memory that some operation changes, and which are read again afterwards,
+    or a buffer that is changed.
+
+    Raises:
+        InvalidInputError: the network changes one of its inputs.
     """
     aliases = Aliases(module)
     position = {node: index for index, node in enumerate(module.graph.nodes)}
-    tied = []
+    together = [[buffer] for node in module.graph.nodes for buffer in _silently_changed(module, node)]
     for node in list(module.graph.nodes):
-        changed = [argument for argument in _changed(node) if argument.op != "get_attr"]
-        if not changed:
+        if not _changed(node):
             continue
         group = aliases.of(node)
-        if _replaced(node, group, position):
+        kept = any(member.op == "get_attr" for member in group)
+        if not kept and _replaced(node, group, position):
             continue
-        tied.append(group)
-    return tied
+        inputs = [str(member.target) for member in group if member.op == "placeholder"]
+        if inputs:
+            detail = f"the network changes its input {inputs[0]!r} in place; have it work on a clone"
+            raise InvalidInputError([Fault("in_place", detail, f"/inputs/{inputs[0]}")])
+        together.append(group)
+    return together
+
+
+def has_effects(target: Any, module: GraphModule, node: Node) -> bool:
+    """Whether an operation draws random numbers, changes something, or holds operations that do."""
+    if isinstance(target, torch._ops.OpOverload):
+        random = torch.Tag.nondeterministic_seeded in target.tags
+        return random or target._schema.is_mutable or target in WITH_STATE
+    return any(has_effects(each.target, graph, each) for graph, each in _inside(module, node))
+
+
+def attribute(module: GraphModule, node: Node) -> Any:
+    """The parameter, buffer, constant or graph that a `get_attr` node names."""
+    found: Any = module
+    for part in str(node.target).split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _silently_changed(module: GraphModule, node: Node) -> list[Node]:
+    """The buffers that a node writes to without saying so: all that it reads, where operations inside it write."""
+    if node.op != "call_function":
+        return []
+    changed: list[Any] = [node.args[place] for place in WITH_STATE.get(node.target, ())]
+    if any(_changed(each) or each.target in WITH_STATE for _, each in _inside(module, node)):
+        changed += node.all_input_nodes
+    buffers = [each for each in changed if isinstance(each, Node) and each.op == "get_attr"]
+    return [each for each in buffers if isinstance(attribute(module, each), torch.Tensor)]
+
+
+def _inside(module: GraphModule, node: Node) -> Iterator[tuple[GraphModule, Node]]:
+    """The operations of the graphs that a node is given, such as those of a region without gradients."""
+    for each in node.all_input_nodes:
+        graph = attribute(module, each) if each.op == "get_attr" else None
+        if isinstance(graph, GraphModule):
+            yield from ((graph, inner) for inner in graph.graph.nodes if inner.op == "call_function")
 
 
 class Aliases:

@@ -10,8 +10,8 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from bapipe_executor.cut_finder.exported import Exported
-from bapipe_executor.cut_finder.in_place import replace_in_place
-from bapipe_executor.cut_finder.liveness import Liveness, attribute
+from bapipe_executor.cut_finder.in_place import attribute, replace_in_place
+from bapipe_executor.cut_finder.liveness import Liveness
 from bapipe_executor.cut_finder.names import layer_names
 from bapipe_executor.cut_finder.segments import segments
 from bapipe_executor.layered_model import LayeredModel
@@ -20,10 +20,7 @@ from bapipe_executor.layered_model import LayeredModel
 def layered_graph(exported: Exported, model: nn.Module) -> LayeredModel:
     """The layers of a network, `model`, from its graph."""
     module = exported.module
-    tied = replace_in_place(module)
-    liveness = Liveness(module)
-    for group in tied:
-        liveness.bar(group)
+    liveness = Liveness(module, replace_in_place(module))
     parts = segments(liveness)
     names = layer_names(liveness.core, parts, model)
     owner = {liveness.core[place]: number for number, part in enumerate(parts) for place in part}

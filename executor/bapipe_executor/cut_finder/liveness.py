@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-aten = torch.ops.aten
-
-_WITH_STATE = {aten.batch_norm.default, aten.instance_norm.default, aten._native_batch_norm_legit.default}
-"""Operations that change buffers without saying so in their schema."""
+from bapipe_executor.cut_finder.in_place import attribute, has_effects
 
 
 class Liveness:
     """The nodes that layers consist of (`core`, in order), and how many tensors are live before each of them.
 
     What follows from model inputs and constants alone, such as masks and positions, is made again wherever it is read:
-    model inputs are at every stage, so that costs no transfer.
+    model inputs are at every stage, so that costs no transfer. `together`: lists of nodes that no cut may part.
     """
 
-    def __init__(self, module: GraphModule) -> None:
+    def __init__(self, module: GraphModule, together: Sequence[Sequence[Node]]) -> None:
         self._module = module
+        self._changed = {node for group in together for node in group if node.op == "get_attr"}
         self.output = next(node for node in module.graph.nodes if node.op == "output")
         self._free: set[Node] = set()
         for node in module.graph.nodes:
@@ -33,23 +29,25 @@ class Liveness:
         self.position = {node: place for place, node in enumerate(self.core)}
         self.position[self.output] = len(self.core)
         self.live = self._count_live()
+        for group in together:
+            self._bar(group)
 
     def is_free(self, node: Node) -> bool:
         """Whether every stage can make the value of a node by itself."""
         return node in self._free
 
     def last_use(self, node: Node) -> int:
-        """The position of the last node of the core, or the output, that reads a value, through free nodes or not."""
+        """The position of the last node of the core, or the output, that reads a value; of the node if none does."""
         return max((self.position[user] for user in node.users if user in self.position), default=self.position[node])
 
     def _is_free(self, node: Node) -> bool:
         if node.op == "placeholder":
             return True
         if node.op == "get_attr":
-            return not isinstance(attribute(self._module, node), nn.Parameter)
+            return node not in self._changed and not isinstance(attribute(self._module, node), nn.Parameter)
         if node.op != "call_function" or not all(argument in self._free for argument in node.all_input_nodes):
             return False
-        return not _has_effects(node.target, self._module, node)
+        return not has_effects(node.target, self._module, node)
 
     def _count_live(self) -> list[int | None]:
         """How many tensors a cut before core node p would send; None where no cut can be, at 0 and the end too."""
@@ -63,33 +61,13 @@ class Liveness:
                 count[place] += 1
         return [None if place in barred else live for place, live in enumerate(count)]
 
-    def bar(self, group: Iterable[Node]) -> None:
-        """No cut may part these nodes, nor come before all of them were last read."""
-        members = [node for node in group if node in self.position]
-        if members:
-            first = min(self.position[node] for node in members)
-            for place in range(first + 1, max(map(self.last_use, members)) + 1):
-                self.live[place] = None
-
-
-def attribute(module: GraphModule, node: Node) -> Any:
-    """The parameter, buffer, constant or graph that a `get_attr` node names."""
-    found: Any = module
-    for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return found
-
-
-def _has_effects(target: Any, module: GraphModule, node: Node) -> bool:
-    """Whether an operation draws random numbers, changes something, or holds operations that do."""
-    if isinstance(target, torch._ops.OpOverload):
-        random = torch.Tag.nondeterministic_seeded in target.tags
-        return random or target._schema.is_mutable or target in _WITH_STATE
-    inner = [attribute(module, each) for each in node.all_input_nodes if each.op == "get_attr"]
-    return any(
-        _has_effects(each.target, graph, each)
-        for graph in inner
-        if isinstance(graph, GraphModule)
-        for each in graph.graph.nodes
-        if each.op == "call_function"
-    )
+    def _bar(self, group: Iterable[Node]) -> None:
+        """No cut may part these nodes and what uses them, or what reads the buffers among them."""
+        places: set[int] = set()
+        for node in group:
+            if node in self.position:
+                places |= {self.position[node], self.last_use(node)}
+            else:
+                places |= {self.position[user] for user in node.users if user in self.position}
+        for place in range(min(places, default=0) + 1, max(places, default=0) + 1):
+            self.live[place] = None

@@ -210,6 +210,40 @@ class Decides(nn.Module):
         return x * 2 if x.sum() > 0 else x
 
 
+class SharedNorm(nn.Module):
+    """Its norm, and the buffer that it keeps, are used at both ends of the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.first, self.last = nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(6, 4))
+        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        with torch.no_grad():
+            self.seen[0] = x.mean(0)
+        x = self.norm(self.last(self.norm(self.first(x))))
+        return self.after(x + self.seen.sum(0))
+
+
+def test_a_buffer_that_is_changed_is_in_one_layer_only() -> None:
+    found = assert_same(SharedNorm(), x=torch.randn(5, 4))
+
+    assert found.names == ("before", "norm", "after")
+    assert [len(list(found.layer(name).buffers())) for name in found.names] == [0, 4, 0]
+
+
+class ChangesItsInput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x[:, 0] = 0
+        return self.linear(x) + x
+
+
 def test_a_network_that_decides_by_its_data_is_taken_as_its_children() -> None:
     model = nn.Sequential(nn.Linear(4, 8), Decides(), nn.Linear(8, 2))
 
@@ -248,6 +282,7 @@ class AsDictionary(nn.Module):
         (nn.Linear(4, 4), {"images": torch.ones(2, 4)}, "cannot be called with the inputs images"),
         (Pair(), {"x": torch.ones(2, 4), "scale": torch.ones(3, 1)}, "first dimension of every input counts samples"),
         (AsDictionary(), {"x": torch.ones(2, 4)}, "return a tensor or a tuple of tensors"),
+        (ChangesItsInput(), {"x": torch.ones(2, 4)}, "changes its input 'x' in place"),
     ],
 )
 def test_wrong_use_is_refused(model: nn.Module, inputs: dict[str, Tensor], message: str) -> None:
