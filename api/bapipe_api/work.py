@@ -11,10 +11,10 @@ from typing import Protocol
 from bapipe.errors import BaPipeError, Fault, InvalidInputError, TimeLimitError
 from bapipe.faults import parse, parse_json
 from bapipe.isolation import CutShort, OnCutShort
+from bapipe.outcome import OnProgress
 from bapipe.plan import Plan
 from bapipe.planner import Progress as SearchProgress
 from bapipe.problem import PlanRequest
-from bapipe.search import OnProgress
 from bapipe_api.records import INTERNAL, Ending, Progress, cancelled, problem_json
 from bapipe_api.states import State, state_of
 

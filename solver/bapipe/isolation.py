@@ -27,8 +27,9 @@ from typing import Literal
 
 from bapipe.errors import BaPipeError, SolverDisagreementError
 from bapipe.formulations.protocol import Formulation
+from bapipe.outcome import OnProgress, Outcome
 from bapipe.problem import PlanRequest
-from bapipe.search import OnProgress, Outcome, Search
+from bapipe.search import Search
 
 POLL_S = 0.05
 GRACE_S = 0.5

@@ -15,11 +15,12 @@ from bapipe.errors import TimeLimitError
 from bapipe.formulations.base import TOLERANCE
 from bapipe.formulations.protocol import Formulation
 from bapipe.isolation import OnCutShort, search_in_child
+from bapipe.outcome import OnProgress, Outcome, Progress, relative_gap
 from bapipe.plan import Plan, Proof, Status
 from bapipe.problem import PlanRequest
 from bapipe.quantities import counted
 from bapipe.schedules.forward_backward import FIXED_SHARES
-from bapipe.search import OnProgress, Outcome, Progress, Search, relative_gap
+from bapipe.search import Search
 from bapipe.supported import assumptions, refuse_unsupported
 
 __all__ = ["Progress", "plan", "plan_isolated", "validate"]

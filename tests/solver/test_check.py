@@ -2,6 +2,7 @@ import pytest
 
 from bapipe.check import check, is_claim
 from bapipe.problem import Edge, Link, Pin
+from bapipe.schedules import placed_orders
 from bapipe.simulator import simulate
 from judges.instances import cluster, filled, layer, make_plan, request
 
@@ -235,6 +236,20 @@ def test_a_device_that_cannot_be_split_is_refused(share, kinds, links, said):
     faults = check(plan)
     assert pairs(faults) == [("wrong_share", "/stages/1/forward_share")]
     assert said in faults[0].detail
+
+
+def test_a_named_schedule_splits_every_device_or_none():
+    devices = cluster(3, Link(bandwidth_bytes_per_s=16.0, mode="streaming", chunks=4), execution="async")
+    plan = filled(with_request(plan_of(), cluster=devices))
+    assert pairs(check(filled(with_stage(plan, 1, forward_share=0.5)))) == [
+        ("wrong_schedule", "/stages/1/forward_share")
+    ]
+    orders = placed_orders("fbp-as", [stage.devices for stage in plan.stages], [f"d{k}" for k in range(3)], 4)
+    split = changed(plan, schedule=changed(plan.schedule, name="fbp-as", orders=orders))
+    assert pairs(check(filled(split))) == [("wrong_schedule", f"/stages/{s}/forward_share") for s in range(3)]
+    for s in range(3):
+        split = with_stage(split, s, forward_share=0.25)
+    assert check(filled(split)) == []
 
 
 def test_a_split_device_does_nothing_else():

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from bapipe.errors import Fault, InvalidInputError, TimeLimitError
 from bapipe.formulations.protocol import Formulation
 from bapipe.isolation import CutShort, OnCutShort
+from bapipe.outcome import OnProgress
 from bapipe.plan import Plan, Proof
 from bapipe.planner import plan_isolated
 from bapipe.problem import PlanRequest
-from bapipe.search import OnProgress
 from bapipe_api.logs import configure_logging
 from bapipe_api.server import serve
 from bapipe_api.settings import Settings

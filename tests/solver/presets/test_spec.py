@@ -96,6 +96,15 @@ def test_options_of_a_link() -> None:
     assert link.mode == "blocking"
 
 
+def test_a_streaming_link_makes_fpgas_asynchronous() -> None:
+    cluster = cluster_from_spec("2xVCU118+1xV100-16G:100Gb,mode=streaming,chunks=16")
+    assert cluster.links.within_host.chunks == 16
+    assert {kind.name: kind.execution for kind in cluster.kinds} == {"VCU118": "async", "V100-16G": "sync"}
+    assert cluster_from_spec("2xVCU118:100Gb").kinds[0].execution == "sync"
+    ordered = cluster_from_spec("2xreference:1GB/s,mode=blocking,exchange=ordered").links.within_host
+    assert (ordered.mode, ordered.exchange) == ("blocking", "ordered")
+
+
 @pytest.mark.parametrize(
     ("spec", "code", "says"),
     [
@@ -129,6 +138,10 @@ def test_options_of_a_link() -> None:
         ("4xreference:10GB/s,latency=-1us", "too_small", "at least 0"),
         ("4xreference:10GB/s,latency=1parsec", "unknown_unit", "known: s"),
         ("4xreference:10GB/s,mode=fast", "bad_spec", "blocking"),
+        ("4xreference:10GB/s,exchange=both", "bad_spec", "fused|ordered"),
+        ("4xreference:10GB/s,chunks=0", "bad_spec", "chunks=16"),
+        ("4xreference:10GB/s,chunks=9999999999", "bad_spec", "at most 1000000"),
+        ("4xreference:10GB/s,chunks=x", "bad_spec", "chunks=16"),
         ("2x(2x(2x(2xreference)))", "bad_spec", "nested too deeply"),
         ("2x(4xreference", "bad_spec", "parentheses"),
         ("2x4xreference)", "bad_spec", "parentheses"),

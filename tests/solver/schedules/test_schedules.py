@@ -5,6 +5,7 @@ import pytest
 from bapipe import link_modes
 from bapipe.schedules import in_flight, operations, orders, placed_orders, warm_up
 from judges import replay as judge
+from judges.given_orders import forward_backward
 
 PIPELINES = ("gpipe", "1f1b", "1f1b-so")
 GRID = [(n, m) for n in range(1, 9) for m in range(1, 21)]
@@ -24,6 +25,14 @@ def test_1f1b_keeps_as_many_in_flight_as_stages_from_here_on():
     for n, m in GRID:
         assert [in_flight("1f1b", s, n, m) for s in range(n)] == [min(m, n - s) for s in range(n)]
         assert [warm_up("1f1b", s, n, m) for s in range(n)] == [min(m, n - 1 - s) for s in range(n)]
+
+
+def test_fbp_runs_backwards_beside_forwards_with_twice_as_many_in_flight():
+    for n, m in GRID:
+        assert [list(order) for order in orders("fbp-as", n, m)] == [
+            list(map(str, order)) for order in forward_backward(n, m)
+        ]
+        assert [in_flight("fbp-as", s, n, m) for s in range(n)] == [min(m, 2 * (n - s)) for s in range(n)]
 
 
 def test_1f1b_so_doubles_the_warm_up():
