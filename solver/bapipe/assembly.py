@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from bapipe.candidates import Candidate
+from bapipe.candidates import DATA_PARALLEL, Candidate
 from bapipe.cost.cut_costs import costed_by_shape, sends_past_stages
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
 from bapipe.cuts import CutSpace
 from bapipe.formulations.shares import balanced_share
 from bapipe.graph import Graph, graph_of
+from bapipe.link_modes import PIPELINES
 from bapipe.plan import Plan, Prediction, Schedule, Stage
 from bapipe.problem import PlanRequest
 from bapipe.schedules import FAMILIES, operations, placed_orders, weight_versions
@@ -120,9 +121,12 @@ class Draft:
         return all(pin.device is None or pin.device in devices[pin.layer] for pin in request.profile.pins)
 
     @property
-    def preference(self) -> tuple[int, float, tuple[int, ...]]:
-        """Among plans as good: no idle device, then the least peak memory, then the fewest layers in front."""
-        return -self.candidate.num_devices, max(self.peak_memory_bytes), tuple(map(len, self.layers))
+    def preference(self) -> tuple[int, float, tuple[int, ...], int]:
+        """Among plans as good: no idle device, then the least peak memory, then the fewest layers in front, then the
+        schedule that tends to need less memory.
+        """
+        rank = (*PIPELINES, DATA_PARALLEL).index(self.candidate.schedule)
+        return -self.candidate.num_devices, max(self.peak_memory_bytes), tuple(map(len, self.layers)), rank
 
     def objective_s(self, request: PlanRequest) -> float:
         """Seconds of one mini-batch: simulated, or with every stage as slow as the bottleneck and no fill."""

@@ -14,11 +14,14 @@ from bapipe.assembly import Assembler, Draft
 from bapipe.cuts import cut_space
 from bapipe.errors import SolverDisagreementError
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, Stop
-from bapipe.formulations.bottleneck import DynamicProgram, offer_best
+from bapipe.formulations.bottleneck import DynamicProgram, best_partition, offer_best, partition_problem
 from bapipe.formulations.choice import second_opinion, works_on_cuts
 from bapipe.formulations.problem import BottleneckProblem, Partition
 from bapipe.formulations.protocol import Formulation
 from bapipe.problem import PlanRequest
+
+TIE_CUTS = 3_000
+"""The most cuts among which the preferred one of several best plans is looked for."""
 
 
 class Keeper(Protocol):
@@ -181,6 +184,31 @@ def search_bottleneck(
 
         employ_idle_devices(problem, hearing)
     return proven
+
+
+def settle_ties(
+    problem: BottleneckProblem, assembler: Assembler, keeper: Keeper, stop: Stop, deadline_s: float
+) -> None:
+    """Of plans as good as the best, has the keeper see those that leave no device idle, and need the least memory.
+
+    By dynamic programming over cuts, whoever found the best, so that every solver gives the same plan; not where that
+    cannot say what a stage takes, or cuts are many.
+
+    Raises:
+        OutOfTimeError: the time is up.
+    """
+    quick = problem.space.complete and problem.space.size <= TIE_CUTS and works_on_cuts(problem.request)
+    if keeper.best is None or problem.request.gap or not quick:
+        return
+    hearing = Hearing(problem, assembler, keeper, stop, deadline_s, DynamicProgram())
+    for candidate in sorted(problem.undominated, key=lambda candidate: -candidate.num_devices):
+        most_s = keeper.best_s * (1 + TOLERANCE)
+        if candidate.num_devices < keeper.best.candidate.num_devices or problem.bound_s(candidate) > most_s:
+            continue
+        found = best_partition(partition_problem(problem, candidate), stop)
+        if found is not None and found.value_s * candidate.num_microbatches <= most_s:
+            claimed_s = found.value_s * candidate.num_microbatches
+            hearing.offer(Partition(candidate, problem.space.stages_of(found.cuts)), claimed_s, claimed_s)
 
 
 def _compare(hearing: Hearing, formulation: Formulation, other: Formulation) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bapipe.assembly import Assembler, Draft, Found
 from bapipe.baselines import measure_baselines
-from bapipe.bottleneck_search import search_bottleneck
+from bapipe.bottleneck_search import search_bottleneck, settle_ties
 from bapipe.bounds import balanced_bound_s
 from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs, sends_past_stages
@@ -186,6 +186,7 @@ class Search:
         self._complete = self._complete or formulation.works_on_graph
         if search_bottleneck(problem, formulation, self._assembler, _Kept(self), self._stop, self.deadline_s):
             self._close()
+            settle_ties(problem, self._assembler, _Kept(self), self._stop, self.deadline_s)
         return None
 
     def _step_time(self, todo: list[Candidate]) -> None:

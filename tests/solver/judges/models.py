@@ -41,6 +41,14 @@ def judged(request: PlanRequest, placements: list[Placement], solvers: tuple[str
         assert bound_s * chosen.num_microbatches == pytest.approx(least_s, rel=tolerance), solver
         priced_as(found, chosen)
         assert check(found) == []
+        if "dp" in solvers:
+            as_good = [p for p in fitting if p.objective_s <= least_s * (1 + RELATIVE)]
+            assert preference(chosen) == min(map(preference, as_good)), solver
+
+
+def preference(placement: Placement) -> tuple[int, float]:
+    """Of plans as good: no idle device, then the least peak memory; where dynamic programming can tell."""
+    return -len(placement.stages), max(placement.peak_bytes)
 
 
 def chosen_placement(found: Plan, placements: list[Placement]) -> Placement:
