@@ -197,7 +197,7 @@ def settle_ties(
     Raises:
         OutOfTimeError: the time is up.
     """
-    quick = problem.space.complete and problem.space.size <= TIE_CUTS and works_on_cuts(problem.request)
+    quick = problem.space.complete and problem.space.size <= TIE_CUTS and works_on_cuts(problem)
     if keeper.best is None or problem.request.gap or not quick:
         return
     hearing = Hearing(problem, assembler, keeper, stop, deadline_s, DynamicProgram())
