@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 
 from bapipe_api.dependencies import KeysDep, SettingsDep
 from bapipe_api.keys import Keys
@@ -26,18 +27,18 @@ class Caller:
     owner: str
 
 
-def needs(scope: str) -> Callable[..., Caller]:
+def needs(scope: str) -> Callable[..., Coroutine[Any, Any, Caller]]:
     """A dependency that lets through who has a key with `scope`.
 
     Raises:
         RefusedError: 401 without a valid key, 403 for a key without the scope, or from elsewhere while there are none.
     """
 
-    def authorize(request: Request, settings: SettingsDep, keys: KeysDep) -> Caller:
-        if is_loopback(settings.host) and not keys.exist():
+    async def authorize(request: Request, settings: SettingsDep, keys: KeysDep) -> Caller:
+        if is_loopback(settings.host) and not await _keys_exist(keys):
             _refuse_strangers(request)
             return Caller(ANYBODY)
-        return _caller(request, keys, scope)
+        return await run_in_threadpool(_caller, request, keys, scope)
 
     return authorize
 
@@ -56,6 +57,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+async def _keys_exist(keys: Keys) -> bool:
+    known = keys.exist_for_all_we_know()
+    return await run_in_threadpool(keys.exist) if known is None else known
 
 
 def _caller(request: Request, keys: Keys, scope: str) -> Caller:

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from bapipe_api import problems
+from bapipe_api.cache import KnownBodies
 from bapipe_api.database import Database, sole_user
 from bapipe_api.dependencies import Service
 from bapipe_api.engines import make_engine, worker_name
@@ -74,4 +75,4 @@ def _open(settings: Settings, solve: Solve | None, stack: ExitStack) -> Service:
     metrics.watch_queue(store.counts)
     engine = make_engine(settings, database, metrics, worker_name("api"), solve)
     engine.start()
-    return Service(database, store, Keys(database), engine, Watcher(store), metrics)
+    return Service(database, store, Keys(database), engine, Watcher(store), metrics, KnownBodies())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -26,3 +28,27 @@ def solver_version() -> str:
 def cache_key(kind: str, canonical: str) -> str:
     """The hash under which an answer to `canonical`, a request as its type writes it, is found again."""
     return hashlib.sha256(f"{kind}\n{solver_version()}\n{canonical}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class KnownBodies:
+    """The cache keys of the bodies that were read last: a body that comes again need not be read to find its answer."""
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most = most
+        self._keys: OrderedDict[str, str] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def key_of(self, body_hash: str) -> str | None:
+        """The cache key of the request in this body, if it was right, and is remembered."""
+        with self._guard:
+            key = self._keys.get(body_hash)
+            if key is not None:
+                self._keys.move_to_end(body_hash)
+            return key
+
+    def remember(self, body_hash: str, key: str) -> None:
+        """The request in this body is right, and this is its cache key."""
+        with self._guard:
+            self._keys[body_hash] = key
+            while len(self._keys) > self._most:
+                self._keys.popitem(last=False)

@@ -8,6 +8,7 @@ from typing import Annotated
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
+from bapipe_api.cache import KnownBodies
 from bapipe_api.database import Database
 from bapipe_api.engine import JobEngine
 from bapipe_api.keys import Keys
@@ -27,6 +28,7 @@ class Service:
     engine: JobEngine
     watcher: Watcher
     metrics: Metrics
+    known_bodies: KnownBodies
 
 
 async def _service(request: Request) -> Service:

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ SCOPES = {
 }
 TOKEN = re.compile(r"bapipe_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 NO_HASH = "0" * 64
+ASK_EVERY_S = 1.0
+"""How often it is looked whether the first key was made."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Keys:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._exist = False
+        self._asked_s = float("-inf")
 
     def create(self, name: str, scopes: Sequence[str]) -> str:
         """A new key, in words: the only time that its secret is seen."""
@@ -54,6 +58,7 @@ class Keys:
         )
         with self._database.write() as session:
             session.add(row)
+        self._exist = True
         return f"bapipe_{key_id}_{secret}"
 
     def all(self) -> list[Key]:
@@ -71,11 +76,16 @@ class Keys:
             return True
 
     def exist(self) -> bool:
-        """Whether a key was ever made: from then on one is asked for, be they all revoked."""
-        if not self._exist:
+        """Whether a key was ever made: from then on, or a second later, one is asked for, be they all revoked."""
+        if self.exist_for_all_we_know() is None:
+            self._asked_s = time.monotonic()
             with self._database.read() as session:
                 self._exist = session.scalar(select(KeyRow.id).limit(1)) is not None
         return self._exist
+
+    def exist_for_all_we_know(self) -> bool | None:
+        """`exist`, without asking the database; None when that must be asked. Does not block."""
+        return self._exist if self._exist or time.monotonic() - self._asked_s < ASK_EVERY_S else None
 
     def verify(self, token: str) -> Key | None:
         """The key that `token` is, unless it is revoked. Takes as long for an unknown key as for a wrong secret."""

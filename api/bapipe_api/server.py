@@ -27,6 +27,11 @@ WRONG_SETTING = 2
 START_FAILED = 6
 """The exit code of a service that could not start: its port or its store is taken; its log says which."""
 
+KEEP_ALIVE_S = 75
+"""How long a connection may be silent between two requests: longer than a load balancer keeps it, which would else send
+a request into a connection that is being closed.
+"""
+
 
 class CannotStartError(Exception):
     """The service cannot start with these settings: the message says why, the type says what to change."""
@@ -80,6 +85,7 @@ def serve(settings: Settings, *, solve: Solve | None = None) -> None:
         host=settings.host,
         port=settings.port,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_s),
+        timeout_keep_alive=KEEP_ALIVE_S,
         server_header=False,
         http=timed_protocol(settings.header_timeout_s),
         ws="none",

@@ -94,12 +94,24 @@ class Store:
             BusyError: no more jobs are taken now.
             KeyReusedError: the idempotency key was used for another body.
         """
-        if new.idempotency_key is None and not new.fresh and (found := self._cached(new)):
+        found = self.answered(new)
+        if found is not None:
             return found
         try:
             return self._submit(new)
         except IntegrityError:  # the same key came twice at the same moment: the other one was first
             return self._submit(new)
+
+    def answered(self, new: Submission) -> Submitted | None:
+        """The job that is there already for `new`, whose `request` is not read; None when there is none.
+
+        Raises:
+            KeyReusedError: the idempotency key was used for another body.
+        """
+        if new.idempotency_key is None:
+            return None if new.fresh else self._cached(new)
+        with self._database.write() as session:
+            return self._found(session, new)
 
     def get(self, job_id: str, owner: str | None, kind: str) -> Record | None:
         """The job, unless it is another owner's; `owner` None sees them all."""
@@ -169,16 +181,19 @@ class Store:
 
     def _submit(self, new: Submission) -> Submitted:
         with self._database.write() as session:
-            submitted = _replayed(session, new) or _from_cache(session, new)
-            if submitted is None:
-                self._refuse_if_full(session, new.owner)
-                submitted = Submitted(record_of(_insert(session, new)), "new")
-            if new.idempotency_key is not None and submitted.origin != "replay":
-                made = submitted.record.id
-                session.add(
-                    IdempotencyRow(owner=new.owner, key=new.idempotency_key, body_hash=new.body_hash, job_id=made)
-                )
-            return submitted
+            found = self._found(session, new)
+            if found is not None:
+                return found
+            self._refuse_if_full(session, new.owner)
+            made = record_of(_insert(session, new))
+            _keep_key(session, new, made)
+            return Submitted(made, "new")
+
+    def _found(self, session: Session, new: Submission) -> Submitted | None:
+        found = _replayed(session, new)
+        if found is None and (found := _from_cache(session, new)):
+            _keep_key(session, new, found.record)
+        return found
 
     def _refuse_if_full(self, session: Session, owner: str) -> None:
         unfinished = select(func.count()).select_from(JobRow).where(JobRow.state.in_(UNFINISHED))
@@ -189,6 +204,12 @@ class Store:
             own = session.scalar(unfinished.where(JobRow.owner == owner)) or 0
             if own >= self._most_per_owner:
                 raise BusyError(own, own=True)
+
+
+def _keep_key(session: Session, new: Submission, record: Record) -> None:
+    if new.idempotency_key is not None:
+        row = IdempotencyRow(owner=new.owner, key=new.idempotency_key, body_hash=new.body_hash, job_id=record.id)
+        session.add(row)
 
 
 def _replayed(session: Session, new: Submission) -> Submitted | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -60,8 +61,11 @@ async def create_plan(
     same request was answered before (`Cache: hit`). A client that leaves while it waits ends the search, unless it gave
     an `Idempotency-Key`, under which it may come back.
     """
-    submission = await to_thread.run_sync(_submission, request, caller.owner, body, settings, limiter=readers)
-    submitted = await run_in_threadpool(submit, service, submission)
+    submission = _unread(request, caller.owner, body, service)
+    submitted = await run_in_threadpool(_answered, service, submission) if submission.cache_key else None
+    if submitted is None:
+        submission = await to_thread.run_sync(_read, submission, body, settings, service, limiter=readers)
+        submitted = await run_in_threadpool(_submit, service, submission)
     try:
         record = await until_finished(request, service, submitted.record, wait_s)
     except ClientLeftError:
@@ -150,7 +154,19 @@ def find(service: Service, plan_id: str, owner: str) -> Record:
     return service.engine.overlay(record)
 
 
-def submit(service: Service, submission: Submission) -> Submitted:
+def _answered(service: Service, submission: Submission) -> Submitted | None:
+    """The job that is there already.
+
+    Raises:
+        RefusedError: 422 when the idempotency key was used otherwise.
+    """
+    try:
+        return service.store.answered(submission)
+    except KeyReusedError:
+        raise _key_reused() from None
+
+
+def _submit(service: Service, submission: Submission) -> Submitted:
     """Stores the job, and has it begun as soon as it is its turn.
 
     Raises:
@@ -162,27 +178,39 @@ def submit(service: Service, submission: Submission) -> Submitted:
         status = HTTPStatus.TOO_MANY_REQUESTS if error.own else HTTPStatus.SERVICE_UNAVAILABLE
         raise RefusedError(status, "busy", str(error), {"Retry-After": str(RETRY_AFTER_S)}) from None
     except KeyReusedError:
-        detail = "this Idempotency-Key came with another body before; use a new one"
-        raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail) from None
+        raise _key_reused() from None
     if submitted.origin == "new":
         service.engine.announce(submitted.record.id)
         service.metrics.count(State.QUEUED)
     return submitted
 
 
-def _submission(request: Request, owner: str, body: bytes, settings: Settings) -> Submission:
-    """What is asked for, in canonical form: equal requests have equal keys, however they were written."""
+def _key_reused() -> RefusedError:
+    detail = "this Idempotency-Key came with another body before; use a new one"
+    return RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
+
+
+def _unread(request: Request, owner: str, body: bytes, service: Service) -> Submission:
+    """What is asked for, as far as it is known without reading the body."""
     key = request.headers.get("idempotency-key")
     if key is not None and not KEY.fullmatch(key):
         detail = "an Idempotency-Key has 1 to 255 visible ASCII characters"
         raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "wrong_idempotency_key", detail)
-    canonical = read_request(body, settings).model_dump_json()
+    body_hash = hashlib.sha256(body).hexdigest()
     return Submission(
         owner=owner,
         kind=KIND,
-        request=canonical,
-        cache_key=cache_key(KIND, canonical),
+        request="",
+        cache_key=service.known_bodies.key_of(body_hash),
         idempotency_key=key,
-        body_hash=hashlib.sha256(body).hexdigest(),
+        body_hash=body_hash,
         fresh="no-cache" in request.headers.get("cache-control", "").lower(),
     )
+
+
+def _read(submission: Submission, body: bytes, settings: Settings, service: Service) -> Submission:
+    """The submission with its request in canonical form: equal requests have equal keys, however they were written."""
+    canonical = read_request(body, settings).model_dump_json()
+    key = cache_key(KIND, canonical)
+    service.known_bodies.remember(submission.body_hash, key)
+    return replace(submission, request=canonical, cache_key=key)

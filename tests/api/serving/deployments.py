@@ -42,9 +42,9 @@ class Deployment:
         return httpx.Client(base_url="http://service", transport=_InTurn(self), **given)
 
     @property
-    def database(self) -> dict[str, str]:
-        """The setting that names the store."""
-        return {"database_url": self.settings.get("database_url", f"sqlite:///{self.folder}/plans.sqlite3")}
+    def database_url(self) -> str:
+        """Where the store is."""
+        return str(self.settings.get("database_url", f"sqlite:///{self.folder}/plans.sqlite3"))
 
     @property
     def url(self) -> str:

@@ -27,6 +27,9 @@ from serving.processes import Service, end, solvers, until
 UNFINISHED = ("queued", "running", "cancelling")
 SETTLED_S = 180.0
 
+Target = tuple[str, Callable[[random.Random], None]]
+"""What is killed, and how."""
+
 
 @dataclass
 class Storm:
@@ -55,7 +58,7 @@ class Storm:
 
     def faults(self) -> list[str]:
         """What went wrong with jobs that were accepted: nothing should have."""
-        settings = Settings(**self.deployment.database)
+        settings = Settings(database_url=self.deployment.database_url)
         with Database(settings.url) as database, database.read() as session:
             rows = {row.id: row for row in session.scalars(select(JobRow))}
             events: dict[str, list[EventRow]] = {}
@@ -63,8 +66,8 @@ class Storm:
                 events.setdefault(event.job_id, []).append(event)
             return [fault for job in self.accepted for fault in _faults(rows.get(job), events.get(job, []))]
 
-    def _targets(self) -> list[tuple[str, Callable[[random.Random], None]]]:
-        targets = [("service", self._kill_api), ("solver", self._kill_solver)]
+    def _targets(self) -> list[Target]:
+        targets: list[Target] = [("service", self._kill_api), ("solver", self._kill_solver)]
         if self.deployment.workers:
             targets.append(("worker", self._kill_worker))
         if self.cluster is not None:
