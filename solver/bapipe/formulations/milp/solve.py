@@ -29,6 +29,10 @@ TOLERANCE = 1e-6
 FEASIBILITY = 1e-9
 """What HiGHS may exceed a constraint by, in units of the objective."""
 
+SOLVED = 1e-4
+"""What a constraint may be exceeded by in a solution: of a solver that was interrupted, PuLP says that it has one even
+where it has none."""
+
 SEED = 1
 
 
@@ -90,9 +94,10 @@ class Milp:
                 detail = f"{self.name} finds nothing as good as {known_s!r} s, which is known"
                 raise SolverDisagreementError(detail)
             return True
-        if model.program.lp.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        said = model.program.lp.sol_status
+        if said in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) and model.program.lp.valid(SOLVED):
             fits = run.offer(lambda variable: variable.varValue)
-            if model.program.lp.sol_status == pulp.LpSolutionOptimal and fits:
+            if said == pulp.LpSolutionOptimal and fits:
                 listener.bound(run.value_s * (1 - problem.request.gap))
                 return True
         if listener.stop() or run.interrupted:
