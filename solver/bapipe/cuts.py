@@ -103,6 +103,8 @@ class PrefixCuts(CutSpace):
 
     def largest(self, per_position: Array) -> Largest:
         """Of a run of the order: the larger of two runs of a power of two layers, which cover it."""
+        if not per_position.any():
+            return super().largest(per_position)
         runs = _largest_of_runs(per_position)
 
         def between(inner: Indices, outer: Indices) -> Array:
