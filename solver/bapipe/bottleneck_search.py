@@ -15,7 +15,7 @@ from bapipe.cuts import cut_space
 from bapipe.errors import SolverDisagreementError
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, Stop
 from bapipe.formulations.bottleneck import DynamicProgram, best_partition, offer_best, partition_problem
-from bapipe.formulations.choice import second_opinion, works_on_cuts
+from bapipe.formulations.choice import employ_idle_devices, second_opinion, works_on_cuts
 from bapipe.formulations.problem import BottleneckProblem, Partition
 from bapipe.formulations.protocol import Formulation
 from bapipe.problem import PlanRequest
@@ -179,10 +179,6 @@ def search_bottleneck(
     other = second_opinion(problem, formulation)
     if proven and other is not None:
         _compare(hearing, formulation, other)
-    if proven and not isinstance(formulation, DynamicProgram):
-        from bapipe.formulations.cp_sat.idle import employ_idle_devices
-
-        employ_idle_devices(problem, hearing)
     return proven
 
 
@@ -191,16 +187,20 @@ def settle_ties(
 ) -> None:
     """Of plans as good as the best, has the keeper see those that leave no device idle, and need the least memory.
 
-    By dynamic programming over cuts, whoever found the best, so that every solver gives the same plan; not where that
-    cannot say what a stage takes, or cuts are many.
+    By dynamic programming over cuts, whoever found the best, so that every solver gives the same plan; where that
+    cannot say what a stage takes, or cuts are many, by a model, which looks for more devices only.
 
     Raises:
         OutOfTimeError: the time is up.
     """
     quick = problem.space.complete and problem.space.size <= TIE_CUTS and works_on_cuts(problem)
-    if keeper.best is None or problem.request.gap or not quick:
+    if keeper.best is None or problem.request.gap:
         return
     hearing = Hearing(problem, assembler, keeper, stop, deadline_s, DynamicProgram())
+    if not quick:
+        if keeper.best.candidate.num_devices < problem.most_stages:
+            employ_idle_devices(problem, hearing)
+        return
     for candidate in sorted(problem.undominated, key=lambda candidate: -candidate.num_devices):
         most_s = keeper.best_s * (1 + TOLERANCE)
         if candidate.num_devices < keeper.best.candidate.num_devices or problem.bound_s(candidate) > most_s:

@@ -8,7 +8,7 @@ from bapipe.cost.cut_costs import sends_past_stages
 from bapipe.errors import Fault
 from bapipe.formulations.bottleneck import DynamicProgram
 from bapipe.formulations.problem import BottleneckProblem
-from bapipe.formulations.protocol import Formulation
+from bapipe.formulations.protocol import Formulation, Listener
 from bapipe.graph import graph_of
 from bapipe.problem import PlanRequest
 
@@ -57,6 +57,13 @@ def second_opinion(problem: BottleneckProblem, formulation: Formulation) -> Form
     from bapipe.formulations.cp_sat.solve import CpSat
 
     return CpSat()
+
+
+def employ_idle_devices(problem: BottleneckProblem, listener: Listener) -> None:
+    """Offers partitions into more stages than the best has, and with no larger load, as far as they are found soon."""
+    from bapipe.formulations.cp_sat.idle import employ_idle_devices as employ
+
+    employ(problem, listener)
 
 
 def solver_faults(request: PlanRequest) -> Iterator[Fault]:
