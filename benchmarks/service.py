@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 
 from bapipe.faults import parse
-from bapipe.isolation import warm_up
-from bapipe.planner import plan_isolated
+from bapipe.planner import plan
 from bapipe.problem import PlanRequest
 from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
 from benchmarks.measurement import Measurement
@@ -62,13 +61,12 @@ def _under_load(start: Callable[[], AbstractContextManager[Deployment]]) -> Iter
 
 
 def _overhead(deployment: Deployment) -> Measurement:
-    """What a plan takes through the service beyond what its search takes in a child process of this one."""
-    warm_up()
+    """What a plan takes through the service beyond what its search takes in this process."""
     bare, served = [], []
     with httpx.Client(base_url=deployment.url, timeout=150, headers={**WAIT, "Cache-Control": "no-cache"}) as client:
         for _ in range(10):
             started = time.perf_counter()
-            plan_isolated(parse(PlanRequest, REQUEST))
+            plan(parse(PlanRequest, REQUEST))
             bare.append(time.perf_counter() - started)
             started = time.perf_counter()
             client.post("/v1/plans", json=REQUEST).raise_for_status()

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe_api.store import Store
 
-POLL_S = 0.05
+POLL_S = 0.025
 
 log = logging.getLogger(__name__)
 

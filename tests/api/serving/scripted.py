@@ -16,9 +16,6 @@ from bapipe.outcome import OnProgress
 from bapipe.plan import Plan, Proof
 from bapipe.planner import plan_isolated
 from bapipe.problem import PlanRequest
-from bapipe_api.logs import configure_logging
-from bapipe_api.server import serve
-from bapipe_api.settings import Settings
 from judges.misbehaving import Die, Hoard, SpinForEver
 
 CHILDREN: dict[str, Formulation] = {"hang": SpinForEver(), "die": Die(), "hoard": Hoard()}
@@ -68,11 +65,21 @@ def solve(
     return Plan(status="infeasible", request=request, proof=proof, explanation=(f"scripted: {name}",))
 
 
-if __name__ == "__main__":
+def main(role: str) -> None:
+    """Imported late: every search's process imports this file too."""
+    from bapipe_api.logs import configure_logging
+    from bapipe_api.settings import Settings
+
     configure_logging("json")
-    if sys.argv[1] == "serve":
+    if role == "serve":
+        from bapipe_api.server import serve
+
         serve(Settings(), solve=solve)
     else:
         from bapipe_api.worker import run_worker
 
         run_worker(Settings(), solve=solve)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
