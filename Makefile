@@ -5,7 +5,7 @@ WHEEL_ENV := build/wheel-env
 SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules readme wheel clean
+.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga readme wheel clean
 
 # The service as a real process, VGG-16 planned for four GPUs; writes demo/plan.json and demo/timeline.html.
 demo: .venv/.installed
@@ -47,6 +47,10 @@ schemas: .venv/.installed
 # docs/schedules.md and its images, from the simulator.
 schedules: .venv/.installed
 	cd docs && ../.venv/bin/bapipe schedules --stages 4 --microbatches 8 --transfer 0.5 -o schedules.md
+
+# docs/fpga.md and its image, from the emulator and the clusters planned last.
+fpga: .venv/.dev
+	.venv/bin/python -m benchmarks.fpga_page
 
 # The sessions in the README, with what the commands print now.
 readme: .venv/.dev

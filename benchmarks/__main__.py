@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
-from benchmarks import cells, published, service, simulation
+from benchmarks import cells, emulation, published, service, simulation
 from benchmarks.measurement import Measurement
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Measurement]]] = {
     "simulation": simulation.measurements,
+    "emulation": emulation.measurements,
     "published": published.measurements,
     "cells": cells.measurements,
     "service": service.measurements,

@@ -18,7 +18,7 @@ from bapipe_api.engines import make_engine, worker_name
 from bapipe_api.keys import Keys
 from bapipe_api.metrics import Metrics
 from bapipe_api.migrate import migrate
-from bapipe_api.routes import artifacts, events, health, inputs, plans, presets, simulations
+from bapipe_api.routes import artifacts, emulations, events, health, inputs, plans, presets, simulations
 from bapipe_api.settings import Settings
 from bapipe_api.store import Store
 from bapipe_api.watching import Watcher
@@ -56,7 +56,7 @@ def create_app(settings: Settings | None = None, *, solve: Solve | None = None) 
     app.state.settings = settings
     app.state.readers = CapacityLimiter(settings.max_concurrent_solves)
     problems.install(app)
-    for part in (plans, events, artifacts, inputs, simulations, presets, health):
+    for part in (plans, events, artifacts, inputs, simulations, emulations, presets, health):
         app.include_router(part.router)
     return app
 

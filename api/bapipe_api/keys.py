@@ -18,7 +18,7 @@ from bapipe_api.tables import KeyRow
 
 SCOPES = {
     "read": "read plans, events, traces, exports and presets",
-    "write": "submit and cancel plans, simulate, import, validate",
+    "write": "submit and cancel plans, simulate, emulate, import, validate",
     "metrics": "read /metrics",
 }
 TOKEN = re.compile(r"bapipe_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from bapipe.emulation import EmulationRequest
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan
@@ -36,6 +37,17 @@ def read_plan(body: bytes, settings: Settings) -> Plan:
     plan = parse(Plan, _read_json(body))
     _refuse(_plan_faults(plan, settings))
     return plan
+
+
+def read_emulation(body: bytes, settings: Settings) -> EmulationRequest:
+    """The plan and the faults to emulate in `body`, right in themselves and within this service's limits.
+
+    Raises:
+        InvalidInputError: with every fault.
+    """
+    asked = parse(EmulationRequest, _read_json(body))
+    _refuse(Fault(f.code, f.detail, f"/plan{f.pointer}") for f in _plan_faults(asked.plan, settings))
+    return asked
 
 
 def check_size(body: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bapipe.emulation import EmulationOptions
 from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
 from bapipe_api.problems import MEDIA_TYPE, Problem
 
@@ -30,6 +31,31 @@ PLAN_REQUEST: dict[str, Any] = {
     "examples": PLAN_REQUEST_EXAMPLES,
 }
 PLAN: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Plan"}}
+
+
+def _whole(schema: Any, parts: dict[str, Any]) -> Any:
+    """A JSON Schema without references to its own parts."""
+    if isinstance(schema, list):
+        return [_whole(item, parts) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _whole(parts[schema["$ref"].rpartition("/")[2]], parts)
+    return {key: _whole(value, parts) for key, value in schema.items() if key != "$defs"}
+
+
+_OPTIONS = EmulationOptions.model_json_schema()
+EMULATION: dict[str, Any] = {
+    "schema": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["plan"],
+        "properties": {
+            "plan": {"$ref": "#/components/schemas/Plan"},
+            "options": _whole(_OPTIONS, _OPTIONS["$defs"]),
+        },
+    }
+}
 
 PREFER = {
     "name": "Prefer",

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from bapipe.emulation import EmulationReport, EmulationRequest
 from bapipe.errors import InvalidInputError, TimeLimitError
 from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan
@@ -178,6 +179,11 @@ def presets(name: str, kind: type[A], retries: RetryPolicy) -> Conversation[dict
 def simulate(subject: Plan, retries: RetryPolicy) -> Conversation[SimulationResult]:
     call = Call("POST", "/v1/simulations", subject.model_dump_json(), JSON)
     return read(SimulationResult, (yield from _exchange(call, retries)))
+
+
+def emulate(asked: EmulationRequest, retries: RetryPolicy) -> Conversation[EmulationReport]:
+    call = Call("POST", "/v1/emulations", asked.model_dump_json(), JSON)
+    return read(EmulationReport, (yield from _exchange(call, retries)))
 
 
 def ready() -> Conversation[bool]:

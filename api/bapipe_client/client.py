@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from bapipe.emulation import EmulationOptions, EmulationReport, EmulationRequest
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, DeviceKind, ModelProfile, PlanRequest
 from bapipe_client import _core
@@ -170,6 +171,15 @@ class Client:
             InvalidInputError: the plan is not legal for its problem; it holds every fault.
         """
         return self._drive(_core.simulate(plan, self._retries))
+
+    def emulate(self, plan: Plan, options: EmulationOptions | None = None) -> EmulationReport:
+        """A step of `plan` on its FPGAs, with the faults of `options`.
+
+        Raises:
+            InvalidInputError: the plan cannot be emulated; it holds every fault.
+        """
+        asked = EmulationRequest(plan=plan, options=options or EmulationOptions())
+        return self._drive(_core.emulate(asked, self._retries))
 
     def ready(self) -> bool:
         """Whether the service is there and can take work."""

@@ -298,8 +298,12 @@ class Search:
         return StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer, judge=self._judge(candidate))
 
     def _judge(self, candidate: Candidate) -> Judge | None:
-        """The simulated step time, where the replay of a formulation is only a bound."""
-        if self._costs_at(candidate.microbatch_size).exact:
+        """The simulated step time, where the replay of a formulation is only a bound: also on FPGAs whose engines share
+        a memory port.
+        """
+        costs = self._costs_at(candidate.microbatch_size)
+        shared = costs.by_shape and self._problem(candidate).engines > 1
+        if costs.exact and not shared:
             return None
 
         def judge(result: PartitionResult) -> float:

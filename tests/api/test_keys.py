@@ -112,6 +112,7 @@ def test_a_revoked_key_is_no_key(guarded: Guarded) -> None:
         ("read", "POST", "/v1/plans"),
         ("read", "DELETE", f"/v1/plans/{'0' * 32}"),
         ("read", "POST", "/v1/simulations"),
+        ("read", "POST", "/v1/emulations"),
         ("read", "POST", "/v1/plans:validate"),
         ("read", "POST", "/v1/profiles:import"),
         ("write", "GET", "/v1/plans"),

@@ -52,6 +52,7 @@ def test_every_route_is_documented(document: dict[str, Any]) -> None:
         "POST /v1/plans:validate",
         "POST /v1/profiles:import",
         "POST /v1/simulations",
+        "POST /v1/emulations",
         "GET /v1/presets/devices",
         "GET /v1/presets/clusters",
         "GET /livez",

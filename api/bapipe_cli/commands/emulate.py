@@ -23,7 +23,8 @@ from bapipe_cli.inputs import read_plan
 from bapipe_cli.output import check_folder, console, table, write_file
 
 if TYPE_CHECKING:
-    from bapipe.emulation import Emulated, EmulationOptions, EmulationReport
+    from bapipe.emulation import EmulationOptions, EmulationReport
+    from bapipe.emulation.emulate import Emulated
 
 ModelOption = Annotated[
     str | None,
@@ -79,7 +80,7 @@ def emulate(
         faults = _faults(slow, lossy, dead, seed)
         losses: tuple[float, ...] = ()
         if model is None:
-            from bapipe.emulation import emulate as emulated_step
+            from bapipe.emulation.emulate import emulate as emulated_step
 
             if number_format is not None:
                 raise typer.BadParameter("numbers are only computed with --model", param_hint="--number-format")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bapipe.emulation import Emulated, EmulationOptions, EmulationReport, emulate
+from bapipe.emulation import EmulationOptions, EmulationReport
+from bapipe.emulation.emulate import Emulated, emulate
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.lowering import Operation
 from bapipe.plan import Plan

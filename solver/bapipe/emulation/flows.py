@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from bapipe.cost.fpga.demand import off_chip_rate
 from bapipe.emulation.options import EmulationOptions
 from bapipe.errors import Fault
 from bapipe.lowering import Operation
@@ -20,7 +19,7 @@ def flow_of(work: Workload, job: Job, options: EmulationOptions) -> tuple[Flow, 
     depths, faults = _depths(work, job)
     numbers = {name: d for d, name in enumerate(work.devices)}
     deaths = {numbers[dead.device]: dead.at_s for dead in options.dead_boards if dead.device in numbers}
-    flow = Flow(_parts(job), depths, _port_s(work, job), tries_of(work, job, options), deaths)
+    flow = Flow(_parts(job), depths, tries_of(work, job, options), deaths)
     return flow, faults
 
 
@@ -92,22 +91,3 @@ def _depths(work: Workload, job: Job) -> tuple[dict[Resource, int], list[Fault]]
             pointer = f"/request/cluster/kinds/{kinds.index(kind.name)}/fpga/fifo_bytes"
             faults[fifo] = Fault("fifo_too_small", detail, pointer)
     return depths, list(faults.values())
-
-
-def _port_s(work: Workload, job: Job) -> dict[Operation, float]:
-    """Seconds at the memory port of what runs on a board whose engines share it."""
-    port_s: dict[Operation, float] = {}
-    for track, seconds in enumerate(job.seconds):
-        device = job.devices[track]
-        if job.devices.count(device) == 1:
-            continue
-        fpga = work.kinds[work.placed[device].kind].fpga
-        for stage in work.stages_on(device):
-            residency = work.residency(stage, device)
-            if residency is None or fpga is None:
-                continue
-            rate = off_chip_rate(fpga, work.placed[device])
-            forward = sum(moved[0] for moved in residency.off_chip_bytes) / rate
-            backward = sum(moved[1] + moved[2] for moved in residency.off_chip_bytes) / rate
-            port_s |= {o: forward if o.kind == "F" else backward for o in seconds if o.stage == stage}
-    return port_s

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from bapipe.errors import Fault
 from bapipe.faults import Document, Name, Seconds, unknown_reference
+from bapipe.plan import Plan
 from bapipe.problem import Cluster
 
 Speed = Annotated[float, Field(strict=True, ge=1e-6, le=1e6, allow_inf_nan=False)]
@@ -43,6 +44,13 @@ class EmulationOptions(Document):
     lossy_links: tuple[LossyLink, ...] = ()
     dead_boards: tuple[DeadBoard, ...] = ()
     seed: Annotated[int, Field(strict=True, ge=0, le=2**63)] = 0
+
+
+class EmulationRequest(Document):
+    """What is to be emulated: a plan on FPGAs, and what goes wrong on them."""
+
+    plan: Plan
+    options: EmulationOptions = EmulationOptions()
 
 
 def option_faults(options: EmulationOptions, cluster: Cluster) -> Iterator[Fault]:

@@ -9,12 +9,14 @@ from pathlib import Path
 from bapipe.examples import example_names, load_example
 from bapipe.formats import to_json
 from bapipe.presets import clusters
+from bapipe.presets.boards import board_clusters
 
 
 def documents() -> dict[str, str]:
     """The text of every example file by its name."""
     profiles = {f"{name}.profile.json": to_json(load_example(name)) for name in example_names()}
-    return profiles | {f"{name}.cluster.json": to_json(cluster) for name, cluster in clusters().items()}
+    every = clusters() | board_clusters()
+    return profiles | {f"{name}.cluster.json": to_json(cluster) for name, cluster in every.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

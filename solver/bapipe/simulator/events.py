@@ -60,6 +60,7 @@ class Job:
     """Lowered orders and what everything takes. `seconds[d]` are those of the operations of order d, without the
     exchanges between; `prices` follow the messages, `earlier` says which operation of its own device each awaits.
     `devices[d]` is the number of the device that executes order d: two orders may share one, as engines of its own.
+    `port_s`: what an operation needs of the memory port that its device's engines share.
     """
 
     lowered: Lowered
@@ -70,6 +71,7 @@ class Job:
     optimizer_s: tuple[float, ...]
     devices: tuple[int, ...]
     num_microbatches: int
+    port_s: dict[Operation, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -155,11 +157,11 @@ class State:
         """Serves whoever is ready, in the order of time, until nothing is."""
         self.advance(range(len(self.orders)))
         while self.events:
-            now_s, _, _, _, _, what = heappop(self.events)
+            now_s, _, _, _, number, what = heappop(self.events)
             if isinstance(what, Exchange):
                 self.advance(self.exchange(what, now_s))
             elif isinstance(what, tuple):
-                raise TypeError(what)
+                self.at_port(-1 - number, now_s)
             elif what < 0:
                 self.reduced_s[-1 - what] = self.reserve(self.job.buckets[-1 - what].price, now_s)
             else:
@@ -248,13 +250,33 @@ class State:
             if arrival_s is None:
                 return False
             start_s = max(start_s, arrival_s)
-        end_s = start_s + self.job.seconds[device][operation]
+        if self.job.port_s.get(operation):
+            self.parked[device] = True
+            key = operation.microbatch, operation.stage, operation.kind
+            heappush(self.events, (start_s, *key, -1 - device, (operation, 0)))
+            return False
+        self.end(device, operation, start_s, start_s + self.job.seconds[device][operation], woken)
+        return True
+
+    def at_port(self, device: int, now_s: float) -> None:
+        """An operation that is ready but for its turn at the memory port: it takes the larger of its own time and what
+        is left of the turn.
+        """
+        operation = self.next_operation(device)
+        turn_s, own_s = self.job.port_s[operation], self.job.seconds[device][operation]
+        start_s = self.reserve(Price(turn_s, (("memory", self.job.devices[device]),)), now_s)
+        woken: list[int] = []
+        self.parked[device] = False
+        self.end(device, operation, now_s, max(now_s + own_s, start_s + turn_s), woken)
+        self.advance([device, *woken])
+
+    def end(self, device: int, operation: Operation, start_s: float, end_s: float, woken: list[int]) -> None:
+        """Executes an operation from start to end."""
         self.starts_s[operation], self.ends_s[operation] = start_s, end_s
         self.free_s[device] = end_s
         self.places[device] += 1
-        self.complete(operation, start_s)
+        self.complete(operation, end_s - self.job.seconds[device][operation])
         self.send(operation, woken)
-        return True
 
     def send(self, operation: Operation, woken: list[int]) -> None:
         start_s, end_s = self.starts_s[operation], self.ends_s[operation]

@@ -35,14 +35,12 @@ NEVER = float("inf")
 class Flow:
     """How a job's operations run part by part; what is left out runs in one part, without limit.
 
-    `depths`: chunks that the FIFO in front of a link direction holds. `port_s`: what an operation needs of the memory
-    port that its device's engines share. `tries`: how often a chunk (message, chunk) is sent until it arrives.
-    `dies_s`: when a device (by number) stops for ever. `order`: turns to be granted as they were before.
+    `depths`: chunks that the FIFO in front of a link direction holds. `tries`: how often a chunk (message, chunk) is
+    sent until it arrives. `dies_s`: when a device (by number) stops for ever. `order`: turns to be granted as before.
     """
 
     parts: Mapping[Operation, int]
     depths: Mapping[Resource, int] = field(default_factory=dict)
-    port_s: Mapping[Operation, float] = field(default_factory=dict)
     tries: Callable[[int, int], int] = lambda message, chunk: 1
     dies_s: Mapping[int, float] = field(default_factory=dict)
     order: Granted | None = None
@@ -163,7 +161,7 @@ class _FlowState(State):
             elif isinstance(what, int):
                 self.reduce(-1 - what, now_s)
             elif isinstance(what[0], Operation):
-                self.at_port(-1 - number, what[0], what[1], now_s)
+                self.part_at_port(-1 - number, what[0], what[1], now_s)
             else:
                 self.send_chunk(number, what[1], now_s)
 
@@ -212,7 +210,7 @@ class _FlowState(State):
             start_s = self.part_start_s(device, operation, self.done[device], parts)
             if start_s is None:
                 return False
-            port_s = self.flow.port_s.get(operation, 0.0)
+            port_s = self.job.port_s.get(operation, 0.0)
             if self.shared[device] and port_s:
                 self.parked[device] = True
                 self.heap(start_s, device, operation)
@@ -227,10 +225,10 @@ class _FlowState(State):
         key = operation.microbatch, operation.stage, operation.kind
         heappush(self.events, (start_s, *key, -1 - device, (operation, self.done[device])))
 
-    def at_port(self, device: int, operation: Operation, part: int, now_s: float) -> None:
+    def part_at_port(self, device: int, operation: Operation, part: int, now_s: float) -> None:
         """A part that is ready but for its turn at the memory port."""
         parts = self.flow.parts.get(operation, 1)
-        turn_s, own_s = self.flow.port_s[operation] / parts, self.job.seconds[device][operation] / parts
+        turn_s, own_s = self.job.port_s[operation] / parts, self.job.seconds[device][operation] / parts
         port = Price(turn_s, (("memory", self.job.devices[device]),))
 
         def grant(start_s: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
+from bapipe.cost.fpga.demand import off_chip_rate
 from bapipe.cost.fpga.residency import Residency
 from bapipe.cost.memory import gradient_bytes, optimizer_traffic_bytes, tied_traffic_bytes
 from bapipe.cost.routes import routes_of
@@ -105,6 +106,7 @@ class Workload:
             optimizer_s=tuple(0.0 if self.versions else self.update_s[d] for d in self.owners),
             devices=tuple(self.owners),
             num_microbatches=self.schedule.num_microbatches,
+            port_s=self._port_s(),
         )
 
     def stages_on(self, device: int) -> list[int]:
@@ -164,6 +166,23 @@ class Workload:
                     )
                 shares[stage, d] = known[key]
         return shares
+
+    def _port_s(self) -> dict[Operation, float]:
+        """Seconds at the memory port of what runs on FPGAs whose engines share it."""
+        port_s: dict[Operation, float] = {}
+        for track, device in enumerate(self.owners):
+            fpga = self.kinds[self.placed[device].kind].fpga
+            if self.owners.count(device) == 1 or fpga is None:
+                continue
+            for stage in self.stages_on(device):
+                residency = self.residency(stage, device)
+                if residency is not None:
+                    rate = off_chip_rate(fpga, self.placed[device])
+                    forward_s = sum(moved[0] for moved in residency.off_chip_bytes) / rate
+                    backward_s = sum(moved[1] + moved[2] for moved in residency.off_chip_bytes) / rate
+                    mine = [operation for operation in self.tracks[track] if operation.stage == stage]
+                    port_s |= {o: forward_s if o.kind == "F" else backward_s for o in mine}
+        return port_s
 
     def residency(self, stage: int, device: int) -> Residency | None:
         """What stays on the chip of a device of a stage; None where its costs are not those of an FPGA by shape."""

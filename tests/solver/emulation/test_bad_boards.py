@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bapipe.emulation import EmulationOptions, emulate
+from bapipe.emulation import EmulationOptions
+from bapipe.emulation.emulate import emulate
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
 from bapipe.plan import Plan

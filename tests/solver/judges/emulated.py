@@ -8,7 +8,7 @@ from typing import Any
 from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable
 from bapipe.cost.memory import optimizer_traffic_bytes
-from bapipe.emulation import Emulated
+from bapipe.emulation.emulate import Emulated
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, Device, DeviceKind, Fpga, Layer, Link, Links, ModelProfile, PlanRequest
 from judges.boards import convolution, fpga, linear, relu

@@ -187,9 +187,11 @@ def test_engines_that_share_a_memory_port_take_turns() -> None:
     )
     job = prepared(split).job
     operations = [Operation(0, kind, k) for kind in "FB" for k in (0, 1)]
-    found = replay_flow(job, Flow({}, port_s=dict.fromkeys(operations, 0.6))).replayed
+    busy = replace(job, port_s=dict.fromkeys(operations, 0.6))
+    found = replay_flow(busy, Flow({})).replayed
+    assert replay_events(busy).ends_s == pytest.approx(found.ends_s)
     assert [found.ends_s[o] for o in operations] == pytest.approx([1.0, 2.2, 2.0, 3.2])
-    alone = replay_flow(job, Flow({}, port_s=dict.fromkeys(operations, 0.0))).replayed
+    alone = replay_flow(job, Flow({})).replayed
     assert [alone.ends_s[o] for o in operations] == pytest.approx([1.0, 2.0, 2.0, 3.0])
 
 
@@ -232,25 +234,23 @@ def test_with_a_fixed_order_nothing_gets_slower_when_something_gets_faster(
     ready: Prepared, data: st.DataObject
 ) -> None:
     """Links, slices (seconds of operations), memory ports and FIFO depth, one of them or all."""
-    job = ready.job
+    port_s = {
+        o: data.draw(st.sampled_from([0.0, 0.5, 1.0])) * s for order in ready.job.seconds for o, s in order.items()
+    }
+    job = replace(ready.job, port_s=port_s)
     parts = parts_of(job)
     ways = {price.resources[0] for price in job.prices if price.resources}
     depth = data.draw(st.integers(1, 4))
-    port_s = {o: data.draw(st.sampled_from([0.0, 0.5, 1.0])) * s for order in job.seconds for o, s in order.items()}
-    before = Flow(parts, dict.fromkeys(ways, depth), port_s)
+    before = Flow(parts, dict.fromkeys(ways, depth))
     slow = replay_flow(job, before)
     faster = {name: data.draw(st.sampled_from([1.0, 0.5, 0.8])) for name in ("links", "slices", "port")}
     better = replace(
         job,
         prices=tuple(price._replace(seconds=price.seconds * faster["links"]) for price in job.prices),
         seconds=tuple({o: s * faster["slices"] for o, s in order.items()} for order in job.seconds),
+        port_s={o: s * faster["port"] for o, s in port_s.items()},
     )
-    after = Flow(
-        parts,
-        dict.fromkeys(ways, depth + data.draw(st.integers(0, 3))),
-        {o: s * faster["port"] for o, s in port_s.items()},
-        order=slow.granted,
-    )
+    after = Flow(parts, dict.fromkeys(ways, depth + data.draw(st.integers(0, 3))), order=slow.granted)
     fast = replay_flow(better, after)
     assert step_s(fast) <= step_s(slow) * (1 + 1e-9)
     for operation, end_s in slow.replayed.ends_s.items():

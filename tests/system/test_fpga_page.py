@@ -1,0 +1,48 @@
+"""docs/fpga.md is what its code writes, and what it says of FBP-AS and of the four boards is so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page, written again; the clusters are not planned again."""
+    folder = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "benchmarks.fpga_page", "--output", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["fpga.md", "fpga/fbp-as.svg"])
+def test_the_page_is_up_to_date(written: Path, name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == (written / name).read_text(encoding="utf-8")
+
+
+def test_the_formula_says_where_fbp_as_wins(written: Path) -> None:
+    lines = (written / "fpga.md").read_text(encoding="utf-8").splitlines()
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if " s | yes |" in line or " s | no |" in line
+    ]
+    assert len(cells) == 15
+    assert all(wins == formula for _, _, _, wins, formula, _, _ in cells)
+    assert {row[3] for row in cells} == {"yes", "no"}
+
+
+def test_somewhere_a_pipeline_is_faster_and_somewhere_it_needs_a_quarter_of_the_memory() -> None:
+    rows = json.loads((DOCS / "fpga" / "clusters.json").read_text(encoding="utf-8"))
+    assert {(row["model"], row["board"]) for row in rows} == {
+        (model, board) for model in ("vgg16", "resnet50") for board in ("VCU118", "VCU129")
+    }
+    assert max(row["data_parallel_s"] / row["step_s"] for row in rows) >= 1.14
+    assert max(row["data_parallel_at_once_bytes"] / row["bytes"] for row in rows) >= 4
