@@ -172,6 +172,7 @@ def search_bottleneck(
         SolverDisagreementError: two methods that must agree do not.
     """
     hearing = Hearing(problem, assembler, keeper, stop, deadline_s, formulation)
+    hearing.bound(problem.least_s)
     if not isinstance(formulation, DynamicProgram) and works_on_cuts(problem):
         hearing.heard = DynamicProgram()
         offer_best(problem.along(cut_space(problem.request.profile, "topological-order")), hearing)

@@ -84,18 +84,12 @@ def test_bottleneck_optimum_of_published_profile(row: Any) -> None:
     assert found.proof.lower_bound_s == pytest.approx(found.prediction.bottleneck_s, rel=1e-9)
 
 
-def quick_for_milp(row: Any) -> bool:
-    """All but deep networks on eight devices, which `make bench` has."""
-    return row["devices"] < 8 or not any(name in row["file"] for name in ("densenet121", "resnet50"))
-
-
 @pytest.mark.parametrize(
     ("row", "solver"),
     [
         pytest.param(row, solver, id=f"{solver}-{row_id(row)}")
         for solver in ("cp-sat", "milp")
         for row in BOTTLENECK_ROWS
-        if solver == "cp-sat" or quick_for_milp(row)
     ],
 )
 def test_bottleneck_optimum_of_published_profile_by_a_model(row: Any, solver: str) -> None:

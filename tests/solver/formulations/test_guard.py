@@ -89,7 +89,10 @@ def test_an_optimum_that_another_method_beats_is_an_error(monkeypatch: pytest.Mo
         plan(asked(), formulation=Liar(say))
 
 
-def test_an_end_without_a_proof_claims_nothing() -> None:
-    found = plan(asked(), formulation=Liar(lambda problem, listener: False))
+def test_an_end_without_a_proof_claims_no_more_than_what_any_plan_must_do() -> None:
+    layers = [layer(f"l{k}", 1.0, 1.0) for k in range(3)]
+    uneven = request(layers, 2, 1, objective="bottleneck", communication="none")
+    found = plan(uneven, formulation=Liar(lambda problem, listener: False))
     assert found.status == "feasible"
-    assert (found.proof.lower_bound_s, found.proof.gap) == (None, None)
+    assert found.prediction is not None
+    assert (found.prediction.bottleneck_s, found.proof.lower_bound_s, found.proof.gap) == (4.0, 3.0, 0.25)
