@@ -13,9 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bapipe.formats import load_profile, parse_profile
+from bapipe.formulations.cp_sat.solve import CpSat
+from bapipe.formulations.milp.solve import Milp
+from bapipe.formulations.protocol import Formulation
 from bapipe.planner import plan
 from bapipe.presets import cluster_from_spec
 from bapipe.problem import ModelProfile, PlanRequest
+from judges.hearings import unaided
 
 SHARED = Path(__file__).parents[3] / "shared"
 OPTIMA = SHARED / "cases" / "reference-optima.json"
@@ -100,6 +104,18 @@ def test_bottleneck_optimum_of_published_profile_by_a_model(row: Any, solver: st
     assert found.prediction is not None
     assert found.prediction.bottleneck_s * 1e3 == pytest.approx(row["optimum_ms"], rel=1e-6)
     assert found.proof.lower_bound_s == pytest.approx(found.prediction.bottleneck_s, rel=1e-6)
+
+
+SAMPLE = [row for row in BOTTLENECK_ROWS if (row["cuts"], row["comm_factor"]) == ("dag", 2) and row["devices"] > 2]
+
+
+@pytest.mark.parametrize("model", [CpSat(), Milp()], ids=lambda model: str(model.name))
+@pytest.mark.parametrize("row", [row for row in SAMPLE if "densenet" not in row["file"]], ids=row_id)
+def test_bottleneck_optimum_of_published_profile_by_a_model_that_is_told_nothing(row: Any, model: Formulation) -> None:
+    found_s = unaided(request_for(row, profile(row["file"])), model)
+
+    assert found_s is not None
+    assert found_s * 1e3 == pytest.approx(row["optimum_ms"], rel=1e-6)
 
 
 @pytest.mark.parametrize("row", STEP_TIME_ROWS, ids=row_id)
