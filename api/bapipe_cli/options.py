@@ -33,10 +33,19 @@ CommunicationOption = Annotated[
 CutsOption = Annotated[Cuts, typer.Option("--cuts", help="Cuts anywhere in the graph, or along one order of it.")]
 SchedulesOption = Annotated[
     str | None,
-    typer.Option("--schedules", metavar="A,B", help="Only these schedules [default: all that the links allow]."),
+    typer.Option(
+        "--schedules",
+        metavar="A,B",
+        help="Only these schedules [default: all that the links allow]; pipedream only where named here.",
+    ),
 ]
 SizesOption = Annotated[
-    str | None, typer.Option("--microbatch-sizes", metavar="1,2,4", help="Only micro-batches of so many samples.")
+    str | None,
+    typer.Option(
+        "--microbatch-sizes",
+        metavar="1,2,4",
+        help="Only micro-batches of so many samples [default: all that divide the mini-batch; bottleneck: all of it].",
+    ),
 ]
 CountsOption = Annotated[
     str | None, typer.Option("--microbatches", metavar="8,16", help="Only so many micro-batches a mini-batch.")

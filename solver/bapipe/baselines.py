@@ -13,7 +13,7 @@ from bapipe.cuts import cut_space
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest, ScheduleName
-from bapipe.quantities import bytes_text
+from bapipe.quantities import bytes_text, counted
 
 OPERATIONS, EVENTS = 100_000, 5_000
 """Forwards that may be replayed to find the best micro-batch size of one baseline: in one sweep, or event by event."""
@@ -47,7 +47,7 @@ def measure_baselines(request: PlanRequest, assembler: Assembler) -> Iterator[tu
     ]
     most = OPERATIONS if assembler.sweeps else EVENTS
     for name, schedule, count, make in named:
-        yield _baseline(name, _best(request, schedule, count, make, most))
+        yield _baseline(request, name, _best(request, schedule, count, make, most))
 
 
 def with_speedups(baselines: tuple[Baseline, ...], plan_step_s: float | None) -> tuple[Baseline, ...]:
@@ -62,13 +62,21 @@ def with_speedups(baselines: tuple[Baseline, ...], plan_step_s: float | None) ->
     )
 
 
-def _baseline(name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
+def _baseline(request: PlanRequest, name: str, found: Draft | str) -> tuple[Baseline, Draft | None]:
     if isinstance(found, str):
         return Baseline(name=name, step_time_s=None, speedup=None, note=found), None
     candidate = found.candidate
     count = candidate.num_microbatches
-    note = f"{count} micro-batch{'es' if count > 1 else ''} of {candidate.microbatch_size}"
+    note = f"{counted(count, 'micro-batch')} of {candidate.microbatch_size}"
+    if _breaks_pins(request, found):
+        note += "; not as pinned"
     return Baseline(name=name, step_time_s=found.simulation.step_time_s, speedup=None, note=note), found
+
+
+def _breaks_pins(request: PlanRequest, draft: Draft) -> bool:
+    """Whether a layer is not on the device that it is pinned to: layers are shared out by their number alone."""
+    on = {layer: ids for layers, ids in zip(draft.layers, draft.devices, strict=True) for layer in layers}
+    return any(pin.device is not None and pin.device not in on[pin.layer] for pin in request.profile.pins)
 
 
 def _best(

@@ -15,13 +15,13 @@ from bapipe.formulations.bottleneck import least_peak_bytes
 from bapipe.graph import graph_of
 from bapipe.link_modes import variant
 from bapipe.problem import PlanRequest
-from bapipe.quantities import bytes_text, percent_text, seconds_text
+from bapipe.quantities import bytes_text, counted, percent_text, seconds_text
 
 
 def explain(request: PlanRequest, draft: Draft) -> tuple[str, ...]:
     """What limits `draft`: its most loaded stage and layer, the fullest device, devices left idle."""
     time = _most_loaded(draft) if len(draft.layers) > 1 else _exposed_reduction(draft)
-    return (*_called(request, draft), *time, *_fullest(draft), *_idle(request, draft))
+    return (*_called(request, draft), *_whole(request), *time, *_fullest(draft), *_idle(request, draft))
 
 
 def _called(request: PlanRequest, draft: Draft) -> list[str]:
@@ -34,6 +34,14 @@ def _called(request: PlanRequest, draft: Draft) -> list[str]:
         parts = f"{', '.join(most)} and {last}" if most else last
         lines.append(f"forward engines have {parts} of their devices")
     return lines
+
+
+def _whole(request: PlanRequest) -> list[str]:
+    """That the bottleneck was searched at one size only, which nobody asked for."""
+    named = request.microbatch_sizes is not None or request.microbatch_counts is not None
+    if request.objective != "bottleneck" or named or request.batch_size == 1:
+        return []
+    return ["the bottleneck is that of the whole mini-batch as one micro-batch: no other micro-batches were asked for"]
 
 
 def explain_infeasible(
@@ -82,7 +90,8 @@ def _no_candidate(request: PlanRequest) -> str:
 
 
 def _named(problem: PartitionProblem) -> str:
-    return f"{problem.schedule}, {problem.num_stages} stages, {problem.num_microbatches} micro-batches"
+    stages, count = counted(problem.num_stages, "stage"), counted(problem.num_microbatches, "micro-batch")
+    return f"{problem.schedule}, {stages}, {count}"
 
 
 def _exposed_reduction(draft: Draft) -> list[str]:

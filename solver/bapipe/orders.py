@@ -166,7 +166,7 @@ def _order_faults(order: tuple[str, ...], duty: Duty) -> Iterator[Fault]:
         if foreign is not None:
             yield Fault(*foreign, f"{pointer}/{place}")
         elif name in first:
-            detail = f"{name} was already executed at place {first[name]}; every operation comes once"
+            detail = f"{name} was already executed as operation {first[name] + 1}; every operation comes once"
             yield Fault("duplicate_operation", detail, f"{pointer}/{place}")
         else:
             first[name] = place
@@ -174,7 +174,8 @@ def _order_faults(order: tuple[str, ...], duty: Duty) -> Iterator[Fault]:
     if missing:
         named = ", ".join(islice((name for name in duty.names() if name not in first), NAMED))
         more = f" and {missing - NAMED} more" if missing > NAMED else ""
-        yield Fault("missing_operation", f"{named}{more} never executed; add them", pointer)
+        never = "is never executed; add it" if missing == 1 else "are never executed; add them"
+        yield Fault("missing_operation", f"{named}{more} {never}", pointer)
 
 
 def _foreign(name: str, duty: Duty) -> tuple[str, str] | None:

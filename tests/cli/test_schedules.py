@@ -39,7 +39,7 @@ def test_a_plan_that_cannot_be_made_is_wrong_usage(run: Any) -> None:
     assert "zb-v" in unknown.stderr
     odd = run("schedules", "--plan", "interleaved", "--stages", "3")
     assert odd.exit_code == 2
-    assert "N divides M" in odd.stderr
+    assert "N divides M; here N = 3 (--stages), M = 8 (--microbatches)" in " ".join(odd.stderr.split())
 
 
 def test_the_page_has_an_image_a_schedule(run: Any, tmp_path: Path) -> None:

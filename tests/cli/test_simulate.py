@@ -157,3 +157,16 @@ def test_orders_of_a_file_are_executed_instead(plan: Document, write: Any, run: 
     assert f"row 1, cell {len(plan['schedule']['orders'][0]) + 1}: 0F0 was already executed" in " ".join(
         (result.stdout + result.stderr).split()
     )
+
+
+def test_figures_of_other_orders_are_no_faults(write: Any, run: Any, tmp_path: Any) -> None:
+    made = run("schedules", "--plan", "1f1b", "--stages", "2", "--microbatches", "3").stdout
+    given = tmp_path / "orders.csv"
+    given.write_text("0F0,0F1,0B0,0B1,0F2,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n")
+    path = write("plan.json", json.loads(made))
+
+    result = run("simulate", path, "--orders", str(given))
+
+    assert result.exit_code == 0, result.output
+    assert "17.00 s a step" in result.stdout
+    assert "Faults" not in result.stdout

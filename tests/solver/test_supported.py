@@ -194,6 +194,28 @@ def test_infeasible_names_the_smallest_device_and_the_baseline_the_one_that_over
     assert all("of 5 B on d1" in baseline.note for baseline in found.baselines)
 
 
+def test_what_would_fit_is_said_in_singular_and_plural() -> None:
+    asked = request([layer(name, **SIZED) for name in "ab"], cluster(2, memory_bytes=5), 1, schedules=("1f1b",))
+    assert plan(asked).explanation[-1].endswith((": 1f1b, 2 stages, 1 micro-batch", ": 1f1b, 1 stage, 1 micro-batch"))
+
+
+def test_a_baseline_that_breaks_pins_says_so() -> None:
+    asked = request([layer(name, **SIZED) for name in "abcd"], 2, 4, pins=(Pin(layer="c", device="d0"),))
+    notes = {baseline.name: baseline.note for baseline in plan(asked).baselines}
+    assert {name for name, note in notes.items() if note.endswith("; not as pinned")} == {
+        "gpipe-equal-layers",
+        "1f1b-equal-layers",
+    }
+
+
+def test_the_bottleneck_at_one_size_only_is_explained() -> None:
+    layers = [layer(name, **SIZED) for name in "ab"]
+    alone = plan(request(layers, 2, 4, objective="bottleneck"))
+    assert any("whole mini-batch as one micro-batch" in line for line in alone.explanation)
+    named = plan(request(layers, 2, 4, objective="bottleneck", microbatch_sizes=(1, 2)))
+    assert not any("whole mini-batch" in line for line in named.explanation)
+
+
 def test_a_baseline_too_long_to_replay_is_left_out_and_says_so() -> None:
     asked = request([layer(name, **SIZED) for name in "abcd"], 4, 100_000, microbatch_sizes=(1,), time_limit_s=1.0)
     notes = {baseline.name: baseline.note for baseline in plan(asked).baselines if baseline.step_time_s is None}

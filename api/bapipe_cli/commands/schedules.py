@@ -81,7 +81,8 @@ def _plan(setting: Setting, name: str) -> str:
         known = ", ".join(entry.name for entry in ENTRIES)
         raise typer.BadParameter(f"{name!r} is none of {known}", param_hint="--plan")
     if not entry.possible(setting):
-        raise typer.BadParameter(f"{name} can only be built where {entry.needs}", param_hint="--plan")
+        given = f"N = {setting.stages} (--stages), M = {setting.microbatches} (--microbatches)"
+        raise typer.BadParameter(f"{name} can only be built where {entry.needs}; here {given}", param_hint="--plan")
     return entry.make(setting).model_dump_json(indent=2)
 
 

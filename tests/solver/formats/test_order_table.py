@@ -58,10 +58,15 @@ SECOND = "1F0,1B0,1F1,1B1"
 @pytest.mark.parametrize(
     ("text", "code", "pointer", "said"),
     [
-        (f"0F0,0F1,0B0,0B1,0F0\n{SECOND}", "duplicate_operation", "0/4", "row 1, cell 5: 0F0 was already executed"),
+        (
+            f"0F0,0F1,0B0,0B1,0F0\n{SECOND}",
+            "duplicate_operation",
+            "0/4",
+            "row 1, cell 5: 0F0 was already executed as operation 1;",
+        ),
         (f"0F0,,0F1,0B0,0B1,0B1\n{SECOND}", "duplicate_operation", "0/4", "row 1, cell 6: 0B1"),
-        (f"0F0,0F1,0B0\n{SECOND}", "missing_operation", "0", "row 1: 0B1 never executed"),
-        ("0F0,0F1,0B0,0B1\n\n", "missing_operation", "1", "row 2: 1F0, 1B0, 1F1, 1B1 never executed"),
+        (f"0F0,0F1,0B0\n{SECOND}", "missing_operation", "0", "row 1: 0B1 is never executed"),
+        ("0F0,0F1,0B0,0B1\n\n", "missing_operation", "1", "row 2: 1F0, 1B0, 1F1, 1B1 are never executed"),
         (f"0F0,0F1,0B0,0B1,1F0\n{SECOND}", "misplaced_operation", "0/4", "row 1, cell 5: 1F0 belongs to stage 1"),
         (f"0F0,0F1,0B0,0B1,0F2\n{SECOND}", "unknown_operation", "0/4", "row 1, cell 5: 0F2: the micro-batches are 0"),
         (f"0F0,0F1,0B0,0B1,2F0\n{SECOND}", "misplaced_operation", "0/4", "row 1, cell 5: 2F0 belongs to stage 2"),
@@ -72,7 +77,7 @@ SECOND = "1F0,1B0,1F1,1B1"
         (f"0F0,0SEND_F0,0F1\n{SECOND}", "unknown_operation", "0/1", "row 1, cell 2: '0SEND_F0' is a transfer"),
         (f"0F0,0F1,0B0,0I1,0W1\n{SECOND}", "mixed_backward", "0/3", "row 1, cell 4: 0I1: the backward of stage 0 is"),
         (f"0F0,0F1,0I0,0W0,0B1\n{SECOND}", "mixed_backward", "0/4", "row 1, cell 5: 0B1: the backward of stage 0 is"),
-        (f"0F0,0F1,0I0,0I1,0W0\n{SECOND}", "missing_operation", "0", "row 1: 0W1 never executed"),
+        (f"0F0,0F1,0I0,0I1,0W0\n{SECOND}", "missing_operation", "0", "row 1: 0W1 is never executed"),
         (f"0F0,0F1,0I0,0I1,0W0,0W1\n{SECOND}", "missing_split", "0/2", "row 1, cell 3: 0I0: a layer of stage 0"),
         (f"0F0,0R0,0F1,0B0,0B1\n{SECOND}", "unknown_operation", "0/1", "row 1, cell 2: 0R0: stage 0 recomputes no"),
         (f"0B0,0F0,0F1,0B1\n{SECOND}", "deadlock", "0/0", "row 1, cell 1: 0B0 waits forever for"),
