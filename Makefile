@@ -5,7 +5,7 @@ WHEEL_ENV := build/wheel-env
 SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga readme wheel clean
+.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga reference readme wheel clean
 
 # The service as a real process, VGG-16 planned for four GPUs; writes demo/plan.json and demo/timeline.html.
 demo: .venv/.installed
@@ -51,6 +51,11 @@ schedules: .venv/.installed
 # docs/fpga.md and its image, from the emulator and the clusters planned last.
 fpga: .venv/.dev
 	.venv/bin/python -m benchmarks.fpga_page
+
+# docs/api.md, from the service's OpenAPI document.
+reference: .venv/.installed
+	.venv/bin/python -m bapipe_api.reference > docs/api.md.new
+	mv docs/api.md.new docs/api.md
 
 # The sessions in the README, with what the commands print now.
 readme: .venv/.dev
