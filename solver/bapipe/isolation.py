@@ -176,7 +176,8 @@ def _search(
     os.setpgid(0, 0)
     _die_with_server()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(2, 1)
+    with suppress(OSError):  # stderr may be closed
+        os.dup2(2, 1)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         sender.send(None)

@@ -20,7 +20,7 @@ import numpy as np
 
 from bapipe.cost.transfer import transfer_s
 from bapipe.cuts import Array, Indices, closed_set_pool
-from bapipe.formulations.base import TOLERANCE, OutOfTimeError
+from bapipe.formulations.base import TOLERANCE
 from bapipe.formulations.bottleneck import offer_best
 from bapipe.formulations.choice import works_on_cuts
 from bapipe.formulations.cp_sat.single_cut import CheapestCut, SingleCut
@@ -57,17 +57,14 @@ class Windows:
         self._windows: list[_Window] = []
         self.cuts: set[int] = set()
 
-    def open(self, listener: Listener) -> None:
-        """Divides all work into equal windows.
-
-        Raises:
-            OutOfTimeError: the time is up.
-        """
+    def open(self, listener: Listener, until_s: float) -> bool:
+        """Divides all work into equal windows; False: there was no time for all of them."""
         edges = np.linspace(0.0, self._total_s, FIRST_WINDOWS + 1)
         for low_s, high_s in pairwise(edges):
-            if listener.stop():
-                raise OutOfTimeError
+            if listener.stop() or listener.seconds_left < until_s:
+                return False
             self._windows += self._look(float(low_s), float(high_s))
+        return True
 
     def halve(self, load_s: float) -> bool:
         """Halves the windows through which the front passes with that load; False: they are as narrow as can be."""
@@ -180,9 +177,11 @@ def search_windows(problem: BottleneckProblem, listener: Listener, until_s: floa
     Raises:
         OutOfTimeError: the time is up.
     """
+    if problem.reach is None:
+        return problem.least_s
     opened = {size: Windows(problem, size) for size in problem.by_size}
-    for windows in opened.values():
-        windows.open(listener)
+    if not all(windows.open(listener, until_s) for windows in opened.values()):
+        return problem.least_s
     bounds = dict.fromkeys(opened, problem.least_s)
     rounds = 0
     while True:
