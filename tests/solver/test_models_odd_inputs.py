@@ -82,6 +82,9 @@ ON_CUTS = {
         memory_bytes=2,
     ),
     "times from picoseconds to days": asked([layer("a", 1e5, 1e-9), layer("b", 3e-9, 1e6), layer("c", 1e-12, 0.0)], 3),
+    "a small load beside hours on the other kind of device": asked(
+        [layer("a", 0.3, 0.0), layer("b", 3e-7, 2e-6), layer("c", 3000.0, 0.0), layer("d", 0.0, 0.0)], 4
+    ),
     "terabytes beside bytes": asked(
         [layer(name, parameter_bytes=size) for name, size in zip("abc", (10**13, 3, 10**13), strict=True)],
         2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -28,6 +28,12 @@ TOLERANCE = 1e-6
 
 FEASIBILITY = 1e-9
 """What HiGHS may exceed a constraint by, in units of the objective."""
+
+FINE = 0.1
+"""Of the unit: an optimum that is less is solved again in units of itself, for the tolerances of float solvers."""
+
+REFINEMENTS = 3
+"""Solves, each in units of the best load that is known."""
 
 SOLVED = 1e-4
 """What a constraint may be exceeded by in a solution: of a solver that was interrupted, PuLP says that it has one even
@@ -83,42 +89,50 @@ class Milp:
             OutOfTimeError: the time is up.
             SolverDisagreementError: a claim does not hold, or none is as good as what is known already.
         """
-        known_s = listener.best_s
-        most_s = problem.most_s if known_s == float("inf") else known_s
-        unit_s = min(problem.least_s, most_s) or most_s or 1.0
-        model = PulpModel(problem.eased(known_s), unit_s, most_s)
-        run = _Run(model, listener, self.solver, problem.request.gap, self.log)
-        status = run.solve()
-        if status == pulp.LpStatusInfeasible:
-            if known_s < float("inf"):
-                detail = f"{self.name} finds nothing as good as {known_s!r} s, which is known"
-                raise SolverDisagreementError(detail)
-            return True
-        said = model.program.lp.sol_status
-        if said in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) and model.program.lp.valid(SOLVED):
-            fits = run.offer(lambda variable: variable.varValue)
-            if said == pulp.LpSolutionOptimal and fits:
+        for _ in range(REFINEMENTS):
+            known_s = listener.best_s
+            run = self._run(problem, listener, known_s)
+            if run.status == pulp.LpStatusInfeasible:
+                if known_s < float("inf"):
+                    detail = f"{self.name} finds nothing as good as {known_s!r} s, which is known"
+                    raise SolverDisagreementError(detail)
+                return True
+            if not run.offer_last() or run.claim != pulp.LpSolutionOptimal:
+                break
+            if known_s == 0 or run.value_s >= FINE * run.model.unit_s:
                 listener.bound(run.value_s * (1 - problem.request.gap))
                 return True
         if listener.stop() or run.interrupted:
             raise OutOfTimeError
         return False
 
+    def _run(self, problem: BottleneckProblem, listener: Listener, known_s: float) -> _Run:
+        """One program, in units of the best load that is known, so that no duration that matters is above 1."""
+        most_s = problem.most_s if known_s == float("inf") else known_s
+        model = PulpModel(problem.eased(known_s), most_s or 1.0, most_s)
+        run = _Run(model, listener, self.solver, problem.request.gap, self.log)
+        run.solve()
+        return run
+
 
 @dataclass
 class _Run:
+    """One solve. `status` and `claim`, of the problem and the solution, are PuLP's."""
+
     model: PulpModel
     listener: Listener
     solver: str
     gap: float
     log: bool
+    status: int = pulp.LpStatusNotSolved
+    claim: int = pulp.LpSolutionNoSolutionFound
     interrupted: bool = False
     value_s: float = float("inf")
     _found: deque[list[float]] = field(default_factory=deque)
     _bounds: deque[float] = field(default_factory=deque)
 
-    def solve(self) -> int:
-        """PuLP's status at the end, or when the listener's time is up."""
+    def solve(self) -> None:
+        """Until the end, or the listener's time is up."""
         solver = pulp.getSolver(self.solver, **self._options())
         if self.solver == DEFAULT and not self.log:
             _swallow_banner()
@@ -126,12 +140,20 @@ class _Run:
         def work() -> int:
             return int(self.model.program.lp.solve(solver))
 
-        return watched(work, self._tell, self.listener.stop, self._interrupt)
+        self.status = watched(work, self._tell, self.listener.stop, self._interrupt)
+        self.claim = self.model.program.lp.sol_status
 
-    def offer(self, value: Any) -> bool:
-        """Offers a solution; claims a little more than it says."""
-        self.value_s = float(value(self.model.load)) * self.model.unit_s
-        return self.listener.offer(self.model.program.partition(value), self.value_s * (1 + TOLERANCE))
+    def offer_last(self) -> bool:
+        """Offers the solution at the end. False: there is none, or it does not fit."""
+        solved = self.claim in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+        return solved and self.model.program.lp.valid(SOLVED) and self._offer(lambda variable: variable.varValue)
+
+    def _offer(self, value: Callable[[pulp.LpVariable], float | None]) -> bool:
+        """Offers a solution; claims a little more than it says. A variable without a value is in no constraint."""
+        unit_s = self.model.unit_s
+        self.value_s = (value(self.model.load) or 0.0) * unit_s
+        most_s = self.value_s * (1 + TOLERANCE) + TOLERANCE * unit_s
+        return self.listener.offer(self.model.program.partition(value), most_s)
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"msg": self.log, "timeLimit": self.listener.seconds_left}
@@ -166,9 +188,15 @@ class _Run:
     def _tell(self) -> None:
         while self._found:
             values = self._found.popleft()
-            self.offer(lambda variable, values=values: values[variable.index])
+            self._offer(lambda variable, values=values: _value(variable, values))  # type: ignore[misc]
         bound = None
         while self._bounds:
             bound = self._bounds.popleft()
-        if bound is not None and bound > 0:
-            self.listener.bound(bound * self.model.unit_s * (1 - TOLERANCE))
+        if bound is not None and bound > TOLERANCE:
+            self.listener.bound((bound * (1 - TOLERANCE) - FEASIBILITY) * self.model.unit_s)
+
+
+def _value(variable: pulp.LpVariable, values: list[float]) -> float | None:
+    """By the column that PuLP gave it; those in no constraint have none."""
+    column = getattr(variable, "index", None)
+    return None if column is None else values[column]
