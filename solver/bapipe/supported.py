@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from bapipe.candidates import MAX_OPERATIONS, WITHOUT_FLUSH, candidates, left_out, microbatch_sizes
 from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, usable_times
+from bapipe.cost.fpga.arrays import ELEMENT_BYTES
 from bapipe.cost.fpga.demand import demands
 from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.pipeline import memory_limit_bytes
@@ -190,8 +191,14 @@ def _sharing_warnings(request: PlanRequest) -> Iterator[str]:
     if batch % devices and devices < batch:
         even = f"{batch - batch % devices} or {batch + devices - batch % devices}"
         yield f"{batch} samples do not share evenly among {devices} devices; {even} would, which helps data parallelism"
-    if request.dtype != "fp32" and request.measured_on is None:
+    if request.dtype != "fp32" and request.measured_on is None and _timed_kinds(request):
         yield f"dtype {request.dtype} changes no time: those of the profile are taken as they are"
+    size, own = ELEMENT_BYTES[request.dtype], request.profile.bytes_per_parameter
+    if size != own and len(_timed_kinds(request)) < len(_kinds_in_use(request)):
+        yield (
+            f"the profile's sizes are of numbers of {own} bytes, and {request.dtype} has {size}: traffic and memory "
+            "are taken as they are; bapipe.precision.at_precision scales them"
+        )
 
 
 def _kinds_in_use(request: PlanRequest) -> list[str]:

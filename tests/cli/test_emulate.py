@@ -26,6 +26,15 @@ def test_a_step_is_told_board_by_board(run: Any, file: str) -> None:
         assert word in result.stdout
 
 
+def test_the_step_is_set_beside_what_is_done_without_a_planner(run: Any, write: Any, tmp_path: Path) -> None:
+    made = plan_on(fpga(on_chip_bytes=2500))
+    files = write("profile.json", json.loads(to_json(made.request.profile))), tmp_path / "plan.json"
+    cluster = write("cluster.json", json.loads(to_json(made.request.cluster)))
+    arguments = ["--batch", "12", "--schedules", "1f1b", "--microbatch-sizes", "3", "-o", str(files[1])]
+    assert run("plan", files[0], cluster, *arguments).exit_code == 0
+    assert "without a planner: data-parallel " in run("emulate", str(files[1])).stdout
+
+
 def test_the_report_is_a_document(run: Any, file: str) -> None:
     found = json.loads(run("emulate", file, "--json").stdout)
     assert found["losses"] == []

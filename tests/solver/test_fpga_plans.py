@@ -11,7 +11,7 @@ import pytest
 from bapipe.check import check
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
-from bapipe.planner import plan
+from bapipe.planner import plan, validate
 from bapipe.problem import Fpga, Layer, Link, Links, PlanRequest
 from bapipe.simulator import simulate
 from judges.boards import convolution, fpga, linear, relu, request
@@ -94,3 +94,11 @@ def test_layers_without_shapes_are_named_before_the_search() -> None:
     made = asked(layers=[*LAYERS[:7], Layer(id="h", kind="FFT")])
     with pytest.raises(InvalidInputError, match="missing_shape"):
         plan(made)
+
+
+def test_sizes_of_other_numbers_are_warned_about() -> None:
+    board = SMALL.model_copy(update={"macs_per_dsp": {"fp16": 1.0}})
+    warnings = validate(asked(board, dtype="fp16"))
+    assert any("sizes are of numbers of 4 bytes, and fp16 has 2" in warning for warning in warnings)
+    assert not any("changes no time" in warning for warning in warnings)
+    assert not any("sizes are" in warning for warning in validate(asked()))

@@ -155,11 +155,19 @@ def _print(plan: Plan, emulated: Emulated, losses: tuple[float, ...]) -> None:
     out.print(f"energy {total:.3g} J a step: {shares}" if total else "energy: none")
     for number, loss in enumerate(losses, start=1):
         out.print(f"step {number}: loss {loss:.6g}")
+    if plan.baselines and report.step_time_s:
+        out.print(f"beside what is done without a planner: {_beside(plan, report.step_time_s)}")
     out.print()
     out.print(board_table(report))
     if report.links:
         out.print()
         out.print(link_table(report))
+
+
+def _beside(plan: Plan, step_s: float) -> str:
+    """How many times faster the emulated step is than each baseline on the same boards."""
+    known = [(each.name, each.step_time_s) for each in plan.baselines if each.step_time_s is not None]
+    return ", ".join(f"{name} {seconds / step_s:.2f}×" for name, seconds in known) or "none of it fits"
 
 
 def _step_text(report: EmulationReport) -> str:
@@ -194,7 +202,7 @@ def link_table(report: EmulationReport) -> Table:
     """A row a direction of a link."""
     made = table("Links", ["from", "to", "busy", "bytes", "sent again", "FIFO"], text_columns=2)
     for link in report.links:
-        depth = "no limit" if link.fifo_depth is None else f"of {link.fifo_depth} chunks"
+        depth = "without limit" if link.fifo_depth is None else f"of {link.fifo_depth} chunks"
         made.add_row(
             link.source,
             link.target,

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from bapipe.operators import (
+    IN_STREAM,
     Attention,
     Convolution,
     Elementwise,
@@ -39,10 +40,15 @@ FREE = frozenset(
 
 
 def with_operators(profile: ModelProfile, model: LayeredModel, inputs: Mapping[str, Tensor]) -> ModelProfile:
-    """`profile` of `model` with the operators of its layers; `inputs` of a micro-batch of any size."""
+    """`profile` of `model` with the operators of its layers, and whether they emit output while they read input: where
+    all of them do, as convolutions and what works in stream. `inputs` of a micro-batch of any size.
+    """
     found = operators_of(model, inputs)
-    layers = tuple(layer.model_copy(update={"operators": found[layer.id]}) for layer in profile.layers)
-    return profile.model_copy(update={"layers": layers})
+    layers = []
+    for layer in profile.layers:
+        streamable = all(operator.kind in ("convolution", *IN_STREAM) for operator in found[layer.id])
+        layers.append(layer.model_copy(update={"operators": found[layer.id], "streamable": streamable}))
+    return profile.model_copy(update={"layers": tuple(layers)})
 
 
 def operators_of(model: LayeredModel, inputs: Mapping[str, Tensor]) -> dict[str, tuple[Operator, ...]]:

@@ -9,7 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bapipe.cost.fpga.phases import phases_of
 from bapipe.examples import load_example
 from bapipe.operators import Attention, Convolution, Linear, Lstm
-from bapipe_executor.fpga import operators_of
+from bapipe.problem import Layer, ModelProfile
+from bapipe_executor.fpga import operators_of, with_operators
 from bapipe_executor.models import resnet50, vgg16
 from harness.training import Network
 
@@ -57,3 +58,12 @@ def test_the_input_of_the_network_needs_no_gradient() -> None:
     found = operators_of(network.model(), next(network.batches(2)).inputs)
     assert [op.input_gradient for op in found["group0.conv0"] if isinstance(op, Convolution)] == [False]
     assert [op.input_gradient for op in found["group0.conv1"] if isinstance(op, Convolution)] == [True]
+
+
+def test_layers_that_emit_output_while_they_read_can_stream() -> None:
+    network = Network("vgg16")
+    model, batch = network.model(), next(network.batches(2))
+    names = list(model.names)
+    profile = ModelProfile(name="tiny", layers=tuple(Layer(id=name) for name in names))
+    streams = {layer.id: layer.streamable for layer in with_operators(profile, model, batch.inputs).layers}
+    assert [name for name in names if not streams[name]] == ["linear0", "linear1", "classifier"]
