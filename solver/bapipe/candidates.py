@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from bapipe.link_modes import pipelines_on
+from bapipe.link_modes import pipelines_by_count
 from bapipe.problem import PlanRequest, ScheduleName
 
 DATA_PARALLEL: ScheduleName = "data-parallel"
@@ -41,11 +41,14 @@ class Candidate:
 
 def candidates(request: PlanRequest) -> list[Candidate]:
     """Every candidate that `request` allows and that is not too long to replay, most devices first."""
+    fewest, sizes = 1 + max(_pinned_places(request), default=0), microbatch_sizes(request)
+    pipelines = pipelines_by_count(request)
     return [
         Candidate(schedule, size, request.batch_size // size, count)
         for count in _device_counts(request)
-        for size in microbatch_sizes(request)
-        for schedule in _schedules(request, count)
+        if count >= fewest
+        for size in sizes
+        for schedule in _schedules(request, pipelines[count - 1])
         if _makes_sense(request, schedule, size, count)
     ]
 
@@ -58,17 +61,20 @@ def left_out(request: PlanRequest) -> list[int]:
 
 def allowed_schedules(request: PlanRequest) -> tuple[ScheduleName, ...]:
     """The schedules to choose from on any number of devices."""
-    return tuple(dict.fromkeys(name for count in _device_counts(request) for name in _schedules(request, count)))
+    pipelines = pipelines_by_count(request)
+    found = dict.fromkeys(pipelines[count - 1] for count in _device_counts(request))
+    return tuple(dict.fromkeys(name for allowed in found for name in _schedules(request, allowed)))
 
 
-def _schedules(request: PlanRequest, count: int) -> tuple[ScheduleName, ...]:
-    """Those on so many devices, least memory first: of equally good candidates the first is kept.
+def _schedules(request: PlanRequest, allowed: tuple[ScheduleName, ...]) -> tuple[ScheduleName, ...]:
+    """Those to try where the links allow these pipelines, least memory first: of equally good candidates the first is
+    kept.
 
     The bottleneck is a model of pipelines only, the same for all of them and for all modes of links.
     """
     wanted = request.schedules or get_args(ScheduleName)
     asked = WITHOUT_FLUSH if request.schedules and request.objective == "step-time" else ()
-    pipelines = tuple(name for name in (*pipelines_on(request, count), *asked) if name in wanted)
+    pipelines = tuple(name for name in (*allowed, *asked) if name in wanted)
     parallel = DATA_PARALLEL in wanted and request.objective != "bottleneck"
     return (*pipelines, DATA_PARALLEL) if parallel else pipelines
 
@@ -105,8 +111,6 @@ def _device_counts(request: PlanRequest) -> list[int]:
 
 def _makes_sense(request: PlanRequest, schedule: ScheduleName, size: int, count: int) -> bool:
     if Candidate(schedule, size, request.batch_size // size, count).num_operations > MAX_OPERATIONS:
-        return False
-    if count <= max(_pinned_places(request), default=-1):
         return False
     if schedule == DATA_PARALLEL:
         replicas = request.max_replication or count

@@ -57,13 +57,25 @@ def modes(cluster: Cluster, num_devices: int) -> tuple[Mode, ...]:
 
 def pipelines_on(request: PlanRequest, num_devices: int) -> tuple[ScheduleName, ...]:
     """The pipeline schedules that the first `num_devices` devices and their links allow, least memory first."""
-    found = modes(request.cluster, num_devices)
-    training = request.task == "training"
+    return _allowed_by(request, modes(request.cluster, num_devices))
+
+
+def pipelines_by_count(request: PlanRequest) -> tuple[tuple[ScheduleName, ...], ...]:
+    """`pipelines_on` for one device, two, … and all, in one pass over the links."""
+    devices, found = request.cluster.devices, dict.fromkeys(modes(request.cluster, 2))
+    allowed = [_allowed_by(request, tuple(found))] * min(2, len(devices))
+    for source, target in pairwise(devices[1:]):
+        mode = mode_between(request.cluster, source, target)
+        same = mode in found
+        found[mode] = None
+        allowed.append(allowed[-1] if same else _allowed_by(request, tuple(found)))
+    return tuple(allowed)
+
+
+def _allowed_by(request: PlanRequest, found: tuple[Mode, ...]) -> tuple[ScheduleName, ...]:
+    splits = request.task == "training" and not blocks_somewhere(request.cluster)
     return tuple(
-        name
-        for name in PIPELINES
-        if all(name in SCHEDULES[mode] for mode in found)
-        and (name != "fbp-as" or (training and not _blocks_somewhere(request.cluster)))
+        name for name in PIPELINES if all(name in SCHEDULES[mode] for mode in found) and (name != "fbp-as" or splits)
     )
 
 
@@ -86,7 +98,8 @@ def why_not(request: PlanRequest, name: ScheduleName) -> str:
     return f"{name} needs links that are {needed}{between}; these are {here}, which allow {possible}"
 
 
-def _blocks_somewhere(cluster: Cluster) -> bool:
+def blocks_somewhere(cluster: Cluster) -> bool:
+    """Whether any link blocks, between neighbours or not."""
     links = [cluster.links.within_host, cluster.links.between_hosts, cluster.links.between_racks]
     links += [pair.link for pair in cluster.links.pairs]
     return any(link is not None and link.mode == "blocking" for link in links)

@@ -12,7 +12,11 @@ from collections.abc import Iterator
 from bapipe.errors import Fault
 from bapipe.lowering import Operation
 from bapipe.plan import Plan, Schedule
+from bapipe.problem import MAX_DEVICES
 from bapipe.schedules.base import in_turn
+
+MAX_VERSIONS = MAX_DEVICES
+"""As many as stages; a replay in search of the period follows several times as many micro-batches."""
 
 
 def resident_microbatches(versions: int, num_microbatches: int) -> int:
@@ -98,6 +102,10 @@ def _version_faults(plan: Plan, versions: tuple[int, ...]) -> Iterator[Fault]:
     if len(versions) != len(plan.stages):
         detail = f"{len(versions)} numbers for {len(plan.stages)} stages; give one each"
         yield Fault("wrong_length", detail, "/schedule/weight_versions")
+    for s, kept in enumerate(versions):
+        if kept > MAX_VERSIONS:
+            detail = f"{kept} versions; at most {MAX_VERSIONS} can be replayed"
+            yield Fault("too_large", detail, f"/schedule/weight_versions/{s}")
     for s in range(1, len(versions)):
         if versions[s] > versions[s - 1]:
             detail = (

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from bapipe.candidates import MAX_OPERATIONS, WITHOUT_FLUSH, candidates, left_out, microbatch_sizes
 from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, usable_times
+from bapipe.cost.cut_costs import sends_past_stages
 from bapipe.cost.fpga.arrays import ELEMENT_BYTES
 from bapipe.cost.fpga.demand import demands
 from bapipe.cost.fpga.table import costs_by_shape
@@ -17,7 +18,7 @@ from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
 from bapipe.formulations.choice import solver_faults
 from bapipe.graph import graph_of
-from bapipe.link_modes import PIPELINES, modes, pipelines_on, why_not
+from bapipe.link_modes import PIPELINES, blocks_somewhere, modes, pipelines_by_count, why_not
 from bapipe.presets import device_kinds
 from bapipe.problem import Layer, PlanRequest
 
@@ -55,14 +56,26 @@ def assumptions(request: PlanRequest) -> tuple[str, ...]:
 def _schedule_faults(request: PlanRequest) -> Iterator[Fault]:
     """Schedules that the links or devices rule out, and what the bottleneck model does not know."""
     for index, name in enumerate(request.schedules or ()):
-        counts = range(1, len(request.cluster.devices) + 1)
-        if name in PIPELINES and not any(name in pipelines_on(request, count) for count in counts):
+        if name in PIPELINES and not any(name in allowed for allowed in pipelines_by_count(request)):
             yield Fault("not_allowed", why_not(request, name), f"/schedules/{index}")
         if name in WITHOUT_FLUSH:
             yield from (Fault("unsupported", why, f"/schedules/{index}") for why in _not_without_flush(request, name))
     if request.objective == "bottleneck" and request.cluster.host_nic is not None:
         detail = "the bottleneck does not know cards that a host's devices share; leave it out, or use step-time"
         yield Fault("unsupported", detail, "/cluster/host_nic")
+    if request.objective == "bottleneck" and _may_stop_in_a_circle(request):
+        detail = (
+            "over blocking links, devices that send tensors past each other may stop for each other in a circle, which "
+            "the bottleneck does not know; use relay, or step-time"
+        )
+        yield Fault("unsupported", detail, "/cluster/skip_tensors")
+
+
+def _may_stop_in_a_circle(request: PlanRequest) -> bool:
+    """Whether three stages or more may exchange what takes time otherwise than each with the next."""
+    most = min(len(request.cluster.devices), request.max_stages or len(request.cluster.devices))
+    past = sends_past_stages(request, graph_of(request.profile))
+    return most > 2 and past and blocks_somewhere(request.cluster)
 
 
 def _not_without_flush(request: PlanRequest, name: str) -> Iterator[str]:

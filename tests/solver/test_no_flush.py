@@ -131,9 +131,15 @@ def with_order(plan: Plan, number: int, *order: str) -> Plan:
 
 TIED = (TiedParameters(layers=("l0", "l2"), parameter_bytes=8),)
 PLAN = pipedream(3, 4)
+FORWARDS_FIRST = [f"0{kind}{k}" for kind in "FB" for k in range(4)]
 ILLEGAL = {
     "no version": (changed(PLAN, weight_versions=(3, 2)), "wrong_length", "2 numbers for 3 stages"),
     "growing": (changed(PLAN, weight_versions=(1, 2, 1)), "wrong_versions", "stage 1 keeps 2 versions"),
+    "far too many": (
+        with_order(changed(PLAN, weight_versions=(10**9, 2, 1), name="custom"), 0, *FORWARDS_FIRST),
+        "too_large",
+        "1000000000 versions; at most 4096",
+    ),
     "inference": (
         PLAN.model_copy(update={"request": PLAN.request.model_copy(update={"task": "inference"})}),
         "wrong_versions",

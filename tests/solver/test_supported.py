@@ -142,6 +142,11 @@ STREAMING = cluster(2, Link(mode="streaming", chunks=4), execution="async")
             {"objective": "bottleneck"},
             ("unsupported", "/cluster/host_nic", "does not know cards"),
         ),
+        (
+            cluster(3, Link(mode="blocking"), skip_tensors="direct"),
+            {"objective": "bottleneck", "edges": SKIPPING},
+            ("unsupported", "/cluster/skip_tensors", "may stop for each other in a circle"),
+        ),
     ],
 )
 def test_what_links_and_devices_rule_out_is_refused(
@@ -242,3 +247,18 @@ def _on_v100(profile: ModelProfile) -> ModelProfile:
 
     layers = tuple(item.model_copy(update={"times": tuple(map(moved, item.times))}) for item in profile.layers)
     return profile.model_copy(update={"layers": layers})
+
+
+@pytest.mark.parametrize(
+    ("devices", "fields"),
+    [
+        (cluster(3, Link(mode="blocking")), {}),
+        (cluster(3, skip_tensors="direct"), {}),
+        (cluster(2, Link(mode="blocking"), skip_tensors="direct"), {}),
+        (cluster(3, Link(mode="blocking"), skip_tensors="direct"), {"max_stages": 2, "idle_devices": True}),
+    ],
+)
+def test_a_bottleneck_where_nobody_can_stop_in_a_circle_is_searched(devices: Cluster, fields: dict[str, Any]) -> None:
+    layers = [layer(name, output_bytes_per_sample=1.0) for name in "abc"]
+    asked = request(layers, devices, 2, objective="bottleneck", edges=SKIPPING, **fields)
+    assert plan(asked).status == "optimal"

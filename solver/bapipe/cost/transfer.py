@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from bapipe.problem import Cluster, Device, Link
+from bapipe.problem import Cluster, Device, Link, PairLink
+
+Pairs = tuple[PairLink, ...]
+
+TABLES = 4
+"""Matrices of links that are kept as tables; one is in use at a time."""
+
+_tables: dict[int, tuple[Pairs, dict[frozenset[str], Link]]] = {}
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,27 @@ def transfer_s(link: Link, size_bytes: float) -> float:
 
 def link_between(cluster: Cluster, source: Device, target: Device) -> Link:
     """The link of a pair: its own where one is given, else that of the level at which the two are joined."""
-    for pair in cluster.links.pairs:
-        if {source.id, target.id} == set(pair.devices):
-            return pair.link
+    if cluster.links.pairs:
+        own = _by_pair(cluster.links.pairs).get(frozenset((source.id, target.id)))
+        if own is not None:
+            return own
     levels = cluster.links
     if source.host == target.host and source.rack == target.rack:
         return levels.within_host
     outer = levels.between_hosts if source.rack == target.rack else levels.between_racks
     return outer or levels.between_hosts or levels.within_host
+
+
+def _by_pair(pairs: Pairs) -> dict[frozenset[str], Link]:
+    """The links by their two devices: a full matrix is too long to look through for every transfer.
+
+    Kept by the identity of `pairs`, which is held so that no other tuple gets it.
+    """
+    kept = _tables.get(id(pairs))
+    if kept is not None and kept[0] is pairs:
+        return kept[1]
+    table = {frozenset(pair.devices): pair.link for pair in reversed(pairs)}
+    for old in list(_tables)[: 1 - TABLES]:
+        _tables.pop(old, None)
+    _tables[id(pairs)] = pairs, table
+    return table
