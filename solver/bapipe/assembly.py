@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bapipe.candidates import DATA_PARALLEL, Candidate
+from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate
 from bapipe.cost.cut_costs import costed_by_shape, sends_past_stages
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
@@ -125,7 +125,7 @@ class Draft:
         """Among plans as good: no idle device, then the least peak memory, then the fewest layers in front, then the
         schedule that tends to need less memory.
         """
-        rank = (*PIPELINES, DATA_PARALLEL).index(self.candidate.schedule)
+        rank = (*PIPELINES, *WITHOUT_FLUSH, DATA_PARALLEL).index(self.candidate.schedule)
         return -self.candidate.num_devices, max(self.peak_memory_bytes), tuple(map(len, self.layers)), rank
 
     def objective_s(self, request: PlanRequest) -> float:
