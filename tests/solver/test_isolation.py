@@ -18,7 +18,7 @@ from bapipe.planner import Progress, plan, plan_isolated
 from bapipe.presets import cluster_from_spec
 from bapipe.problem import Link, PlanRequest
 from judges.instances import cluster, layer, request
-from judges.misbehaving import Die, Hoard, Overclaim, Raise, SpinForEver
+from judges.misbehaving import Delegate, Die, Hoard, Overclaim, Raise, SpinForEver
 
 
 def asked(**changes: object) -> PlanRequest:
@@ -44,6 +44,31 @@ def test_a_formulation_that_spins_for_ever_still_gives_its_incumbent() -> None:
     assert answer.prediction is not None
     assert check(answer) == []
     assert answer.proof.lower_bound_s is None or answer.proof.lower_bound_s <= answer.prediction.bottleneck_s
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_a_search_has_started_ends_with_it(stopped: bool, tmp_path: Path) -> None:
+    note = tmp_path / "programs"
+    answer = plan_isolated(
+        asked(time_limit_s=60.0 if stopped else 1.0),
+        formulation=Delegate(str(note)),
+        should_stop=lambda: stopped and note.exists() and note.read_text().endswith("\n"),
+    )
+    assert answer.status == "feasible"
+    programs = note.read_text().split()
+    assert programs
+    deadline = time.monotonic() + 30
+    while any(_runs(program) for program in programs):
+        assert time.monotonic() < deadline, "a program goes on"
+
+
+def _runs(process: str) -> bool:
+    """Whether a process is there, and not only waits for its end to be read."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_search_gets_less_than_a_second_beyond_its_limit() -> None:

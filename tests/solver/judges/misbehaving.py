@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import Any, NoReturn
 
 
@@ -16,6 +17,25 @@ class SpinForEver:
     def solve(self, problem: object, listener: object) -> NoReturn:
         while True:
             pass
+
+
+class Delegate:
+    """Has another program do the work, as solvers outside of Python do, and never hears of it again."""
+
+    name = "delegate"
+    tolerance = 0.0
+    works_on_graph = False
+
+    def __init__(self, note: str) -> None:
+        """`note`: the file that the program's number is written to."""
+        self.note = note
+
+    def solve(self, problem: object, listener: object) -> NoReturn:
+        with subprocess.Popen(["sleep", "1000"]) as program, open(self.note, "a", encoding="ascii") as note:
+            note.write(f"{program.pid}\n")
+            note.flush()
+            program.wait()
+        raise AssertionError("it was not killed")
 
 
 class Hoard:
