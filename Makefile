@@ -5,7 +5,7 @@ WHEEL_ENV := build/wheel-env
 SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga reference readme wheel clean
+.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga reference readme wheel clean bench-rehearsal
 
 # The service as a real process, VGG-16 planned for four GPUs; writes demo/plan.json and demo/timeline.html.
 demo: .venv/.installed
@@ -32,9 +32,14 @@ format: .venv/.dev
 bench: .venv/.dev
 	.venv/bin/python -m benchmarks
 
-# Every way to train that the executor has, against one process.
+# Every way to train that the executor has, against one process; runs whose ranks are killed.
 bench-executor: .venv/.dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests/executor .venv/bin/python -m benchmarks.training
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/executor .venv/bin/python -m benchmarks.recovery
+
+# Plans rehearsed with emulated compute: measured beside predicted.
+bench-rehearsal: .venv/.dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/executor .venv/bin/python -m benchmarks.rehearsal
 
 # A step of the executor against the same step written by hand with torch.
 bench-overhead: .venv/.dev

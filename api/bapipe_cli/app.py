@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bapipe_cli.commands.calibrate import calibrate
 from bapipe_cli.commands.compare import compare
 from bapipe_cli.commands.emulate import emulate
 from bapipe_cli.commands.keys import keys
@@ -47,6 +48,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     profile: "Find out what the layers of a torch network cost.",
     probe: "Measure the links between workers; write a cluster.",
     run: "Train a torch network as a plan says.",
+    calibrate: "Write a profile with the times of a run.",
     serve: "Serve plans over HTTP.",
     worker: "Search the plans that are asked of a service on PostgreSQL.",
     migrate: "Bring the service's store to this release.",

@@ -72,6 +72,12 @@ class LayeredModel(nn.Module):
         source, number = source_of(read)
         return values[source] if number is None else values[source][number]
 
+    def canonical_names(self) -> dict[str, str]:
+        """For each name of a parameter or buffer the one that a checkpoint has it under: the first of those it has."""
+        tensors = (*self.named_parameters(remove_duplicate=False), *self.named_buffers(remove_duplicate=False))
+        first: dict[int, str] = {}
+        return {name: first.setdefault(id(tensor), name) for name, tensor in tensors}
+
     def shared_parameters(self) -> tuple[tuple[str, ...], ...]:
         """The names of each parameter that several layers have, as `named_parameters` spells them, in layer order."""
         owners: dict[int, list[str]] = defaultdict(list)

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe_executor.batch import Batch
+from bapipe_executor.data_stream import seeded
 from bapipe_executor.factories import load_factory, make, sibling
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
@@ -48,9 +49,8 @@ def make_loss(spec: RunSpec) -> Loss:
 
 
 def make_batches(spec: RunSpec, batch_size: int) -> Iterator[Batch]:
-    """The mini-batches, from the first."""
-    batches: Iterator[Any] = iter(make(spec.data, "/data", batch_size))
-    for batch in batches:
+    """The mini-batches, from the first: the same each time, on every rank."""
+    for batch in seeded(make(spec.data, "/data", batch_size), spec.seed):
         if not isinstance(batch, Batch):
             detail = f"{spec.data}({batch_size}) gives {type(batch).__name__}; it is to give a Batch"
             raise InvalidInputError([Fault("wrong_batch", detail, "/data")])

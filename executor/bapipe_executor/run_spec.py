@@ -19,7 +19,10 @@ class RunSpec(Document):
 
     `model()` makes the network, the same on every rank; `data(batch_size)` the mini-batches, `loss()` the loss.
     `optimizer` is adam, adamw or sgd with `learning_rate`, or a function of (name, parameter) pairs; `lr_scheduler` a
-    function of the optimizer. A rank that waits longer than `timeout_s` for another gives up.
+    function of the optimizer. A rank that waits longer than `timeout_s` for another gives up, and a run without a step
+    for so long is ended. `checkpoint` is a folder for checkpoints, one after every `checkpoint_every` steps and one at
+    the end; `resume` goes on from the newest there, if there is one. `report` is a folder for what the ranks measure.
+    `emulate_compute`: a stand-in runs in place of the network, and everything takes the time that the plan says.
     """
 
     model: Reference
@@ -34,3 +37,8 @@ class RunSpec(Document):
     device: Literal["cpu", "cuda"] = "cpu"
     seed: Annotated[int, Field(strict=True, ge=0)] = 0
     timeout_s: Positive = 300.0
+    checkpoint: Annotated[str, Field(min_length=1)] | None = None
+    checkpoint_every: Count | None = None
+    resume: bool = False
+    report: Annotated[str, Field(min_length=1)] | None = None
+    emulate_compute: bool = False

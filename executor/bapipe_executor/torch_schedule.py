@@ -31,6 +31,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from bapipe.orders import OPERATION
+from bapipe_executor.observer import Observer
 from bapipe_executor.placement import Placement
 from bapipe_executor.recomputation import Context, Recomputation
 from bapipe_executor.split_backward import Gradients, SplitBackward
@@ -54,7 +55,7 @@ class Seat:
 class ReplicatedStage(PipelineStage):
     """A stage of which other ranks may have copies: micro-batch k is sent to, and received from, its replica there."""
 
-    def __init__(self, seat: Seat, placement: Placement, device: torch.device) -> None:
+    def __init__(self, seat: Seat, placement: Placement, device: torch.device, observer: Observer) -> None:
         num_stages, ranks = len(placement.stage_ranks), len(placement.devices)
         super().__init__(
             seat.module,
@@ -67,6 +68,7 @@ class ReplicatedStage(PipelineStage):
         self.num_stages = num_stages
         self.module = seat.module
         self.placement = placement
+        self.observer = observer
         self.microbatch = 0
         self.recomputations: dict[int, list[Recomputation]] = {}
         self.awaiting_gradient: dict[int, list[dist.Work]] = {}
@@ -157,6 +159,7 @@ class ReplicatedStage(PipelineStage):
             if info.buffer is None and info.tensor_meta is not None and not info.is_root_arg:
                 meta = info.tensor_meta
                 info.buffer = torch.empty(meta.shape, dtype=meta.dtype, device=self.device)
+                self.observer.received_into(info.buffer)
 
     def _setup_forward_recv_info(self, num_microbatches: int, has_backward: bool) -> None:
         self._without_buffers(
@@ -205,8 +208,10 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
         num_microbatches: int,
         device: torch.device,
         context: Context,
+        observer: Observer | None = None,
     ) -> None:
-        stages = {seat.stage: ReplicatedStage(seat, placement, device) for seat in seats}
+        self.observer = observer or Observer()
+        stages = {seat.stage: ReplicatedStage(seat, placement, device, self.observer) for seat in seats}
         super().__init__(  # type: ignore[no-untyped-call]
             list(stages.values()), num_microbatches, loss_fn=_never_called, scale_grads=False
         )
@@ -233,26 +238,33 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
         """
         self._inputs, self._loss, self._losses = inputs, loss, {}
         self.step(return_outputs=False)
+        self.observer.finished()
         return {k: value.detach() for k, value in self._losses.items()}
 
     def _forward(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)
+        self.observer.before(str(action))
         self._await(self.fwd_recv_ops, stage, k)
         inputs = {name: self._inputs[k][name] for name in stage.module.interface.inputs}
-        output = stage.forward_one_chunk(k, (), inputs, save_forward_output=False)
+        with self.observer.around(str(action)):
+            output = stage.forward_one_chunk(k, (), inputs, save_forward_output=False)
+            if stage.is_last:
+                assert self._loss is not None
+                with self.context():
+                    self._losses[k] = self._loss(output, k)
         if stage.is_last:
-            assert self._loss is not None
-            with self.context():
-                self._losses[k] = self._loss(output, k)
-        elif stage.peer_is_here(stage.stage_index + 1, k):
+            return
+        if stage.peer_is_here(stage.stage_index + 1, k):
             self.stages[stage.stage_index + 1].set_local_fwd_input(output, k)
 
     def _backward(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)
+        self.observer.before(str(action))
         self._await(self.bwd_recv_ops, stage, k)
         _wait_batch_p2p(stage.awaiting_gradient.pop(k, []))
         whole = action.computation_type == _ComputationType.FULL_BACKWARD
-        stage.backward_one_chunk(k, loss=self._losses.get(k) if stage.is_last else None, full_backward=whole)
+        with self.observer.around(str(action)):
+            stage.backward_one_chunk(k, loss=self._losses.get(k) if stage.is_last else None, full_backward=whole)
         if stage.is_last:
             self._losses[k] = self._losses[k].detach()
         if not stage.is_first and stage.peer_is_here(stage.stage_index - 1, k):
@@ -262,13 +274,17 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
 
     def _weight_gradient(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)
-        stage.backward_weight_one_chunk(k)
+        self.observer.before(str(action))
+        with self.observer.around(str(action)):
+            stage.backward_weight_one_chunk(k)
         stage.release(k)
 
     def _recompute(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)
-        for recomputation in stage.recomputations[k]:
-            recomputation.again()
+        self.observer.before(str(action))
+        with self.observer.around(str(action)):
+            for recomputation in stage.recomputations[k]:
+                recomputation.again()
 
     def _send_activation(self, action: _Action, context: Any) -> None:
         stage, k = self._stage_and_microbatch(action)

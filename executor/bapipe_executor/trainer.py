@@ -21,6 +21,7 @@ from bapipe_executor.gradients import reduce_gradients, scale_gradients, squared
 from bapipe_executor.holdings import average_statistics, holdings_of, synchronise
 from bapipe_executor.layered_model import LayeredModel, module_key
 from bapipe_executor.loss import Loss, microbatch_weights
+from bapipe_executor.observer import Observer
 from bapipe_executor.placement import placement_of
 from bapipe_executor.refusals import refuse
 from bapipe_executor.stage_interface import spec_of, stage_interfaces
@@ -52,6 +53,7 @@ class PipelineTrainer:
         max_gradient_norm: gradients are scaled down to this norm, over all stages.
         autocast: the type of mixed precision, such as `torch.bfloat16`; None: everything in the model's own types.
         device: where this rank computes.
+        observer: is told of every operation.
 
     Raises:
         InvalidInputError: everything that keeps the plan from being run.
@@ -68,9 +70,11 @@ class PipelineTrainer:
         max_gradient_norm: float | None = None,
         autocast: torch.dtype | None = None,
         device: torch.device | str = "cpu",
+        observer: Observer | None = None,
     ) -> None:
         refuse(plan, model)
         assert plan.schedule is not None
+        self._observer = observer
         self.plan, self.loss, self.max_gradient_norm = plan, loss, max_gradient_norm
         self.num_microbatches = plan.schedule.num_microbatches
         self.device, self._autocast_type = torch.device(device), autocast
@@ -82,6 +86,7 @@ class PipelineTrainer:
         mine = self.placement.stages_of(self.rank)
         local = [name for name in model.names if any(name in self._stage_layers[stage] for stage in mine)]
         self.module = LocalLayers(model, local).to(self.device)
+        self.canonical_names = model.canonical_names()
         self._holdings = holdings_of(model, self._stage_layers, self.placement, self.num_microbatches, self.rank)
         synchronise(self._holdings)
         self._outline = outline(model)  # so that the layers of other ranks can go
@@ -158,7 +163,9 @@ class PipelineTrainer:
             )
             receives, sends = (tuple(spec_of(t, specs) for t in ts) for ts in (interface.receives, interface.sends))
             seats.append(Seat(stage, module, receives, sends))
-        return ScheduleRuntime(seats, self.placement, self._actions, self.num_microbatches, self.device, self._autocast)
+        return ScheduleRuntime(
+            seats, self.placement, self._actions, self.num_microbatches, self.device, self._autocast, self._observer
+        )
 
     def _autocast(self) -> AbstractContextManager[None]:
         if self._autocast_type is None:

@@ -7,43 +7,55 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from bapipe.errors import InvalidInputError
+from bapipe.errors import CheckpointError, InvalidInputError
 from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan
-from bapipe_executor import run_parts
+from bapipe_executor import rehearsal, run_parts
+from bapipe_executor.batch import Batch
+from bapipe_executor.checkpoint import Checkpoints, Saving
 from bapipe_executor.events import emit
+from bapipe_executor.measured import Recorder, Recording
+from bapipe_executor.observer import Observer
 from bapipe_executor.run_spec import RunSpec
 from bapipe_executor.trainer import PipelineTrainer
 from bapipe_executor.training_loop import Hook, StepReport, train
 
-PLAN_FILE, SPEC_FILE = "plan.json", "run.json"
+PLAN_FILE, SPEC_FILE, BOARD_FILE = "plan.json", "run.json", "board"
+
+LASTING = (InvalidInputError, CheckpointError)
+"""What would fail the same way if it were tried again."""
 
 
 class Reports(Hook):
-    """Tells of every step, from rank 0."""
+    """Tells of every step from rank 0, and from the first rank of every other host that it goes on."""
 
     def after_step(self, trainer: PipelineTrainer, report: StepReport) -> None:
         if trainer.rank == 0:
             emit("step", step=report.step, loss=report.loss, step_s=report.step_s, samples_per_s=report.samples_per_s)
+        elif first_of_host():
+            emit("alive", step=report.step)
 
 
 def main(folder: str) -> int:
     """Joins the other ranks, trains, and leaves. Returns the exit code."""
     rank = int(os.environ["RANK"])
+    emit("started", rank=rank, pid=os.getpid())
     try:
         plan = parse(Plan, parse_json(Path(folder, PLAN_FILE).read_bytes()))
         spec = parse(RunSpec, parse_json(Path(folder, SPEC_FILE).read_bytes()))
         device = join(spec)
-        run(plan, spec, device)
+        run(plan, spec, device, Path(folder, BOARD_FILE))
     except Exception as error:
-        emit("failed", rank=rank, error=type(error).__name__, message=str(error))
-        if isinstance(error, InvalidInputError):
+        emit("failed", rank=rank, error=type(error).__name__, message=str(error), lasting=isinstance(error, LASTING))
+        if isinstance(error, LASTING):
             return 1  # without leaving the group, which might wait for ranks that wait for this one
         raise
     dist.destroy_process_group()
@@ -62,9 +74,43 @@ def join(spec: RunSpec) -> torch.device:
     return device
 
 
-def run(plan: Plan, spec: RunSpec, device: torch.device) -> None:
-    """Makes the trainer of this rank and takes its steps."""
-    trainer = PipelineTrainer(
+def run(plan: Plan, spec: RunSpec, device: torch.device, board: Path) -> None:
+    """Makes the trainer of this rank and takes its steps. `board` is a file that the ranks of a host may share."""
+    observer: Observer | None = (
+        rehearsal.EmulatedCluster(plan, dist.get_rank(), board) if spec.emulate_compute else None
+    )
+    recorder = Recorder(device, observer) if spec.report is not None else None
+    trainer = make_trainer(plan, spec, device, recorder or observer)
+    torch.manual_seed(spec.seed + 1 + trainer.rank)  # dropout differs from rank to rank
+    batches = make_batches(plan, spec)
+    hooks: list[Hook] = [Reports()]
+    if recorder is not None and spec.report is not None:
+        hooks.append(Recording(recorder, Path(spec.report)))
+    if spec.checkpoint is not None:
+        checkpoints = Checkpoints(Path(spec.checkpoint))
+        if spec.resume:
+            checkpoints.resume(trainer)
+            batches = islice(batches, trainer.steps, None)
+        hooks.append(Saving(checkpoints, spec.checkpoint_every, lambda step: emit("checkpoint", step=step)))
+    if first_of_host():
+        emit("ready", step=trainer.steps)
+    train(trainer, batches, spec.steps, hooks)
+
+
+def make_batches(plan: Plan, spec: RunSpec) -> Iterator[Batch]:
+    """The mini-batches, from the first."""
+    if spec.emulate_compute:
+        return rehearsal.batches(plan)
+    return run_parts.make_batches(spec, plan.request.batch_size)
+
+
+def make_trainer(plan: Plan, spec: RunSpec, device: torch.device, observer: Observer | None) -> PipelineTrainer:
+    """The trainer of this rank."""
+    if spec.emulate_compute:
+        return PipelineTrainer(
+            plan, rehearsal.network(plan), rehearsal.loss(), torch.optim.SGD, device=device, observer=observer
+        )
+    return PipelineTrainer(
         plan,
         run_parts.make_model(spec),
         run_parts.make_loss(spec),
@@ -73,9 +119,13 @@ def run(plan: Plan, spec: RunSpec, device: torch.device) -> None:
         max_gradient_norm=spec.max_gradient_norm,
         autocast=run_parts.autocast_type(spec),
         device=device,
+        observer=observer,
     )
-    torch.manual_seed(spec.seed + 1 + trainer.rank)  # dropout differs from rank to rank
-    train(trainer, run_parts.make_batches(spec, plan.request.batch_size), spec.steps, [Reports()])
+
+
+def first_of_host() -> bool:
+    """Whether this is the first rank of its host."""
+    return os.environ["LOCAL_RANK"] == "0"
 
 
 if __name__ == "__main__":

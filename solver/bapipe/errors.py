@@ -5,6 +5,7 @@ BaPipeError
 ├── FormatError            a file is of no known format, or not what its format says
 ├── TimeLimitError         the time limit came before any plan was found
 ├── RunFailedError         a worker of a training run failed, and the run was ended
+├── CheckpointError        a checkpoint of a training run could not be written, or read
 └── SolverDisagreementError  two methods that must agree do not: a defect of ours, never a plan
 """
 
@@ -49,7 +50,18 @@ class TimeLimitError(BaPipeError):
 
 
 class RunFailedError(BaPipeError):
-    """A worker of a training run failed, or ended without a word. The others have been ended."""
+    """A worker of a training run failed, or ended without a word. The others have been ended.
+
+    `lasting`: it would fail the same way if it were tried again.
+    """
+
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        self.lasting = lasting
+        super().__init__(reason)
+
+
+class CheckpointError(BaPipeError):
+    """A checkpoint could not be written, or read. Those that are complete stay as they are."""
 
 
 class SolverDisagreementError(BaPipeError):

@@ -15,8 +15,9 @@ from bapipe.wording import arrangement_text
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import read_plan
-from bapipe_cli.output import console
+from bapipe_cli.output import console, visible
 from bapipe_cli.progress import step_progress
+from bapipe_cli.run_report import print_report
 
 if TYPE_CHECKING:
     from bapipe_executor.launch import Hosts
@@ -25,7 +26,9 @@ FACTORY = "MODULE:FUNCTION"
 PlanArgument = Annotated[
     str, typer.Argument(metavar="PLAN", help="A plan file, as `bapipe plan -o` writes it; - for stdin.")
 ]
-ModelOption = Annotated[str, typer.Option("--model", metavar=FACTORY, help="What makes the network.")]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar=FACTORY, help="What makes the network.", show_default=False)
+]
 DataOption = Annotated[
     str | None,
     typer.Option("--data", metavar=FACTORY, help="What makes mini-batches of so many samples [default: MODEL_data]."),
@@ -63,6 +66,36 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of all random nu
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="S", help="Seconds after which a rank gives up waiting for another.")
 ]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint", metavar="DIR", help="Save checkpoints in this folder, one at the end.", show_default=False
+    ),
+]
+EveryOption = Annotated[
+    int | None, typer.Option("--checkpoint-every", metavar="N", min=1, help="Also save after every N steps.")
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on from the newest checkpoint in DIR, if there is one; the plan may differ."),
+]
+RestartsOption = Annotated[
+    int,
+    typer.Option("--max-restarts", min=0, help="With --checkpoint: attempts more if a rank dies or hangs."),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="DIR",
+        help="Set what is measured beside the plan: a table, JSON, a trace.",
+        show_default=False,
+    ),
+]
+EmulateOption = Annotated[
+    bool,
+    typer.Option("--emulate-compute", help="No network: layers and links take the time that the plan says."),
+]
 HostsOption = Annotated[int, typer.Option("--hosts", min=1, help="Hosts on which this command is started.")]
 HostRankOption = Annotated[int, typer.Option("--host-rank", min=0, help="Which of them this is, from 0.")]
 RendezvousOption = Annotated[
@@ -72,8 +105,8 @@ RendezvousOption = Annotated[
 
 def run(
     plan: PlanArgument,
-    model: ModelOption,
     steps: StepsOption,
+    model: ModelOption = None,
     data: DataOption = None,
     loss: LossOption = None,
     orders: OrdersOption = None,
@@ -85,6 +118,12 @@ def run(
     autocast: AutocastOption = None,
     seed: SeedOption = 0,
     timeout: TimeoutOption = 300.0,
+    checkpoint: CheckpointOption = None,
+    checkpoint_every: EveryOption = None,
+    resume: ResumeOption = False,
+    max_restarts: RestartsOption = 3,
+    report: ReportOption = None,
+    emulate_compute: EmulateOption = False,
     hosts: HostsOption = 1,
     host_rank: HostRankOption = 0,
     rendezvous: RendezvousOption = None,
@@ -98,17 +137,14 @@ def run(
         sys.path.insert(0, os.getcwd())
         subject = _subject(plan, orders)
         from bapipe.faults import parse
-        from bapipe_executor import run_parts
-        from bapipe_executor.launch import check_run, launch
-        from bapipe_executor.networks import default_data
+        from bapipe_executor.launch import check_run
         from bapipe_executor.run_spec import RunSpec
+        from bapipe_executor.supervisor import supervise
 
         spec = parse(
             RunSpec,
             {
-                "model": model,
-                "data": data or default_data(model),
-                "loss": loss or run_parts.default_loss(model),
+                **_factories(model, data, loss, emulate=emulate_compute),
                 "steps": steps,
                 "optimizer": optimizer,
                 "learning_rate": learning_rate,
@@ -118,22 +154,55 @@ def run(
                 "device": device,
                 "seed": seed,
                 "timeout_s": timeout,
+                "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
+                "checkpoint_every": checkpoint_every,
+                "resume": resume,
+                "report": None if report is None else str(report.absolute()),
+                "emulate_compute": emulate_compute,
             },
         )
         place = _hosts(hosts, host_rank, rendezvous)
         check_run(subject, spec)
         last: dict[str, Any] = {}
-        with step_progress(f"{model} by {arrangement(subject)}", steps) as report:
+        title = f"{model or 'a rehearsal'} by {arrangement(subject)}"
+        with step_progress(title, steps) as show:
 
             def on_event(event: dict[str, Any]) -> None:
                 if event["event"] == "step":
                     last.update(event)
-                    report(event["step"], event["loss"], event["samples_per_s"])
+                    show(event["step"], event["loss"], event["samples_per_s"])
+                elif event["event"] == "restart":
+                    typer.echo(restart_text(event, max_restarts), err=True)
+                elif event["event"] == "ready" and event["step"]:
+                    typer.echo(f"bapipe: going on after step {event['step']}", err=True)
 
-            launch(subject, spec, on_event, place)
+            supervise(subject, spec, on_event, max_restarts if checkpoint else 0, place)
         if last:
             text = f"{last['step']} steps; loss {last['loss']:.6g}; the last step took {seconds_text(last['step_s'])}"
             console().print(f"{text}, {last['samples_per_s']:.4g} samples/s")
+        if report is not None and host_rank == 0:
+            from bapipe_executor.measured.report_files import write_report
+
+            print_report(write_report(subject, report), console(), memory=not emulate_compute)
+
+
+def _factories(model: str | None, data: str | None, loss: str | None, *, emulate: bool) -> dict[str, str]:
+    """What makes network, batches and loss; of a rehearsal, which has its own, what says so."""
+    if emulate:
+        stand_in = "bapipe_executor.rehearsal"
+        return {"model": f"{stand_in}:network", "data": f"{stand_in}:batches", "loss": f"{stand_in}:loss"}
+    if model is None:
+        raise typer.BadParameter("say which network is trained, or --emulate-compute", param_hint="--model")
+    from bapipe_executor.networks import default_data
+    from bapipe_executor.run_parts import default_loss
+
+    return {"model": model, "data": data or default_data(model), "loss": loss or default_loss(model)}
+
+
+def restart_text(event: dict[str, Any], max_restarts: int) -> str:
+    """Why an attempt failed, and what comes next."""
+    start = f"from the checkpoint of step {event['step']}" if event["step"] else "from the start: no checkpoint yet"
+    return visible(f"bapipe: {event['reason']}; restart {event['attempt']} of {max_restarts} {start}")
 
 
 def arrangement(plan: Plan) -> str:
