@@ -19,10 +19,10 @@ class RunSpec(Document):
 
     `model()` makes the network, the same on every rank; `data(batch_size)` the mini-batches, `loss()` the loss.
     `optimizer` is adam, adamw or sgd with `learning_rate`, or a function of (name, parameter) pairs; `lr_scheduler` a
-    function of the optimizer. A rank that waits longer than `timeout_s` for another gives up, and a run without a step
-    for so long is ended. `checkpoint` is a folder for checkpoints, one after every `checkpoint_every` steps and one at
-    the end; `resume` goes on from the newest there, if there is one. `report` is a folder for what the ranks measure.
-    `emulate_compute`: a stand-in runs in place of the network, and everything takes the time that the plan says.
+    function of the optimizer. A run without a step for `timeout_s` is ended. `checkpoint` is a folder for checkpoints,
+    one after every `checkpoint_every` steps and one at the end; `resume` goes on from the newest there, if any.
+    `report` is a folder for what the ranks measure. `emulate_compute`: a stand-in runs in place of the network, and
+    everything takes the time that the plan says.
     """
 
     model: Reference

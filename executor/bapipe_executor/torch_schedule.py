@@ -159,7 +159,7 @@ class ReplicatedStage(PipelineStage):
             if info.buffer is None and info.tensor_meta is not None and not info.is_root_arg:
                 meta = info.tensor_meta
                 info.buffer = torch.empty(meta.shape, dtype=meta.dtype, device=self.device)
-                self.observer.received_into(info.buffer)
+                self.observer.held(info.buffer)
 
     def _setup_forward_recv_info(self, num_microbatches: int, has_backward: bool) -> None:
         self._without_buffers(
@@ -254,6 +254,8 @@ class ScheduleRuntime(_PipelineScheduleRuntime):
                     self._losses[k] = self._loss(output, k)
         if stage.is_last:
             return
+        for tensor in output:
+            self.observer.held(tensor)
         if stage.peer_is_here(stage.stage_index + 1, k):
             self.stages[stage.stage_index + 1].set_local_fwd_input(output, k)
 

@@ -111,6 +111,9 @@ class PipelineTrainer:
         def weighted(output: Any, k: int) -> Tensor:
             return self.loss(output, microbatches[k].target) * weights[k]
 
+        if self._observer is not None:
+            given = [tensor for each in microbatches for tensor in (*each.inputs.values(), each.target)]
+            self._observer.started(given)
         runtime = self._runtime_for(microbatches[0])
         losses = runtime.run([microbatch.inputs for microbatch in microbatches], weighted)
         reduce_gradients(self._holdings, self.plan.request.gradient_bucket_bytes)

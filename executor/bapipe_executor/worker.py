@@ -6,6 +6,7 @@ The folder has the plan and what is run. Rank 0 reports every step; a rank that 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -27,6 +28,7 @@ from bapipe_executor.observer import Observer
 from bapipe_executor.run_spec import RunSpec
 from bapipe_executor.trainer import PipelineTrainer
 from bapipe_executor.training_loop import Hook, StepReport, train
+from bapipe_executor.watch import START_LIMIT_S
 
 PLAN_FILE, SPEC_FILE, BOARD_FILE = "plan.json", "run.json", "board"
 
@@ -63,8 +65,11 @@ def main(folder: str) -> int:
 
 
 def join(spec: RunSpec) -> torch.device:
-    """Joins the process group: NCCL between CUDA devices, gloo between CPUs. Returns the device of this rank."""
-    timeout = timedelta(seconds=spec.timeout_s)
+    """Joins the process group: NCCL between CUDA devices, gloo between CPUs. Returns the device of this rank.
+
+    Its timeout leaves ranks the time to start; whoever watches the run notices earlier that a step takes too long.
+    """
+    timeout = timedelta(seconds=max(spec.timeout_s, START_LIMIT_S))
     if spec.device == "cpu":
         dist.init_process_group("gloo", timeout=timeout)
         return torch.device("cpu")
@@ -82,6 +87,7 @@ def run(plan: Plan, spec: RunSpec, device: torch.device, board: Path) -> None:
     recorder = Recorder(device, observer) if spec.report is not None else None
     trainer = make_trainer(plan, spec, device, recorder or observer)
     torch.manual_seed(spec.seed + 1 + trainer.rank)  # dropout differs from rank to rank
+    random.seed(spec.seed + 1 + trainer.rank)
     batches = make_batches(plan, spec)
     hooks: list[Hook] = [Reports()]
     if recorder is not None and spec.report is not None:

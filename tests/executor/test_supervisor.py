@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -36,8 +35,7 @@ def test_killed_and_stopped_ranks_leave_no_trace(pool: Pool, tmp_path: Path, mon
     assert [event["attempt"] for event in disaster.restarts] == [1, 2]
     assert all(event["step"] >= 2 for event in disaster.restarts)
     assert disaster.restarts[0]["reason"] == "rank 1 ended without a word: killed, or out of memory?"
-    # whichever clock is first: that of the run, or that of the rank that waits for the other
-    assert re.search(r"no step within 20 s after step|Timed out waiting 20000ms", disaster.restarts[1]["reason"])
+    assert disaster.restarts[1]["reason"].startswith("no step within 20 s after step ")
     assert not any(watch._runs(pid) for pid in disaster.all_pids)
     assert unlike(contents(whole / "step-00000008"), contents(tmp_path / "hurt" / "step-00000008")) == []
 

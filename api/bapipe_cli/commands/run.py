@@ -64,7 +64,7 @@ ClipOption = Annotated[
 AutocastOption = Annotated[Literal["bf16"] | None, typer.Option("--autocast", help="Mixed precision.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of all random numbers.")]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", metavar="S", help="Seconds after which a rank gives up waiting for another.")
+    float, typer.Option("--timeout", metavar="S", help="Seconds without a step after which the run is ended.")
 ]
 CheckpointOption = Annotated[
     Path | None,

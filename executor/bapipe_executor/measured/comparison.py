@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from bapipe.cost.memory import kept_bytes_per_sample, num_buffers, stash_bytes_per_sample
-from bapipe.lowering import Message
-from bapipe.orders import OPERATION, read_orders
+from bapipe.cost.memory import kept_bytes_per_sample, stash_bytes_per_sample
+from bapipe.lowering import BACKWARDS, Message
+from bapipe.orders import OPERATION
 from bapipe.plan import Plan
 from bapipe.simulator import Simulation, simulate
 from bapipe.simulator.event_simulation import prepare
-from bapipe.simulator.occupancy import Held, peak_of_device, usage_of
+from bapipe.simulator.occupancy import Held
 from bapipe.simulator.workload import Workload
+from bapipe_executor.actions import actions_of
 from bapipe_executor.measured.records import DeviceReport, OperationReport, RankRecord, RunReport, StepRecord
+from bapipe_executor.placement import placement_of
+
+ACTION = re.compile(r"(\d+)(F|B|I|W|R|RECV_F|RECV_B)(\d+)")
+"""The actions that take or free memory: stage, kind, micro-batch."""
 
 Durations = dict[tuple[int, str], float]
 """Seconds of the operations of a stage of one kind."""
@@ -66,23 +72,44 @@ def measured_durations(ranks: Sequence[RankRecord]) -> Durations:
 
 
 def predicted_saved_bytes(plan: Plan) -> dict[str, float]:
-    """Most bytes of stashes and receive buffers of each device, by the rules of the plan's peak memory."""
+    """Most bytes of stashes and receive buffers of each device: the plan's sizes, in the order of a rank's actions.
+
+    A plan's own peak memory has, for every kind of message, one more buffer than is in use: for what may be on its way.
+    """
     assert plan.schedule is not None
     work = prepare(plan, plan.schedule).work
-    orders, _ = read_orders(plan, plan.schedule)
-    policy = plan.request.cluster.receive_buffers
-    found = {}
-    for number, (device, order) in enumerate(zip(work.devices, orders, strict=True)):
-        stages = {stage: _held(plan, stage, work) for stage in work.stages_on(number)}
-        stashes = {s: Held(held.stash_bytes, held.kept_bytes, 0.0, 0.0, 0.0) for s, held in stages.items()}
-        total = peak_of_device(order, stashes, 0.0, policy, training=True)
-        for stage, held in stages.items():
-            usage = usage_of([operation for operation in order if operation.stage == stage], training=True)
-            received, _ = num_buffers(policy, usage.in_flight, usage.microbatches)
-            gradients, _ = num_buffers(policy, usage.gradients, usage.microbatches)
-            total += received * held.input_bytes + gradients * held.output_bytes
-        found[device] = total
-    return found
+    stages = [_held(plan, stage.index, work) for stage in plan.stages]
+    return {
+        device: _most_held(actions, stages)
+        for device, actions in zip(placement_of(plan).devices, actions_of(plan), strict=True)
+    }
+
+
+def _most_held(actions: Sequence[str], stages: Sequence[Held]) -> float:
+    """A receive takes a buffer, a forward leaves what is kept; the end of the backward (B, or W) frees all of it."""
+    found = [match for match in map(ACTION.fullmatch, actions) if match]
+    split, apart = ({int(match[1]) for match in found if match[2] == kind} for kind in ("W", "R"))
+    held: dict[tuple[str, str], float] = defaultdict(float)
+    now = most = 0.0
+    for match in found:
+        stage, kind = int(match[1]), match[2]
+        added = _added_bytes(kind, stages[stage], apart=stage in apart)
+        held[match[1], match[3]] += added
+        now += added
+        most = max(most, now)
+        if kind == ("W" if stage in split else "B"):
+            now -= held.pop((match[1], match[3]))
+    return most
+
+
+def _added_bytes(kind: str, stage: Held, *, apart: bool) -> float:
+    """What an action of a stage takes at its start."""
+    if kind in ("RECV_F", "RECV_B"):
+        return stage.input_bytes if kind == "RECV_F" else stage.output_bytes
+    if kind == "F":
+        return stage.kept_bytes
+    again = kind == "R" or (kind in BACKWARDS and not apart)
+    return stage.stash_bytes - stage.kept_bytes if again else 0.0
 
 
 def _held(plan: Plan, stage: int, work: Workload) -> Held:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,10 @@ class Recorder(Observer):
         self._inner = inner or Observer()
         self._marks: list[tuple[str, Any, Any]] = []
 
+    def started(self, given: Sequence[Tensor]) -> None:
+        self.saved.leave_out_for_now(given)
+        self._inner.started(given)
+
     def before(self, name: str) -> None:
         self._inner.before(name)
 
@@ -42,9 +46,9 @@ class Recorder(Observer):
             yield
         self._marks.append((name, start, self._clock.now()))
 
-    def received_into(self, buffer: Tensor) -> None:
-        self.saved.hold(buffer)
-        self._inner.received_into(buffer)
+    def held(self, tensor: Tensor) -> None:
+        self.saved.hold(tensor)
+        self._inner.held(tensor)
 
     def finished(self) -> None:
         self._inner.finished()

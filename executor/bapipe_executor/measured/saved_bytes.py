@@ -1,4 +1,4 @@
-"""Bytes that autograd keeps for backwards, and receive buffers, from moment to moment.
+"""Bytes that autograd keeps for backwards, receive buffers, and what is sent until its backward, moment by moment.
 
 A storage counts once, from the first tensor of it that is kept to the last that is let go. Parameters, buffers of
 modules and the inputs of the model are there anyway, and do not count.
@@ -23,10 +23,15 @@ class SavedBytes:
         self._now = 0
         self._users: Counter[int] = Counter()
         self._lasting: set[int] = set()
+        self._for_now: dict[int, Tensor] = {}
 
     def leave_out(self, tensors: Iterable[Tensor]) -> None:
         """Tensors that are there anyway, as long as they are."""
         self._lasting.update(_storage(tensor) for tensor in tensors)
+
+    def leave_out_for_now(self, tensors: Iterable[Tensor]) -> None:
+        """Tensors that are there anyway until this is called again; they are kept, so that none takes their place."""
+        self._for_now = {_storage(tensor): tensor for tensor in tensors}
 
     def hold(self, tensor: Tensor) -> None:
         """Counts a tensor as long as it exists."""
@@ -41,7 +46,7 @@ class SavedBytes:
             yield
 
     def _take(self, storage: int, size: int) -> None:
-        if storage in self._lasting:
+        if storage in self._lasting or storage in self._for_now:
             return
         self._users[storage] += 1
         if self._users[storage] == 1:
