@@ -30,7 +30,8 @@ FEASIBILITY = 1e-9
 """What HiGHS may exceed a constraint by, in units of the objective."""
 
 FINE = 0.1
-"""Of the unit: an optimum that is less is solved again in units of itself, for the tolerances of float solvers."""
+"""Of the unit: what is less is not taken for a bound, and an optimum that is less is solved again in units of itself,
+since the tolerances of float solvers are absolute."""
 
 REFINEMENTS = 3
 """Solves, each in units of the best load that is known."""
@@ -192,7 +193,7 @@ class _Run:
         bound = None
         while self._bounds:
             bound = self._bounds.popleft()
-        if bound is not None and bound > TOLERANCE:
+        if bound is not None and bound >= FINE:
             self.listener.bound((bound * (1 - TOLERANCE) - FEASIBILITY) * self.model.unit_s)
 
 
