@@ -116,6 +116,10 @@ def test_a_report_sets_measured_beside_predicted_and_calibrates(tmp_path: Path) 
 def test_a_folder_without_a_report_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="has no record of rank 0; a run with --report leaves them there"):
         calibrated_profile(tmp_path)
+    idle = RankRecord(rank=0, device="d0", steps=(), peak_saved_bytes=0)
+    rank_file(tmp_path, 0).write_text(idle.model_dump_json())
+    with pytest.raises(InvalidInputError, match="records without a step"):
+        read_ranks(tmp_path, 1)
 
 
 def test_saved_bytes_count_a_storage_once_and_as_long_as_it_is_kept() -> None:

@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("torch", reason="the executor's tests need torch: install bapipe[executor]")
 
 from bapipe.errors import InvalidInputError
-from bapipe.formats import to_json
+from bapipe.formats import load_profile, to_json
 from bapipe.plan import Plan
+from bapipe_cli.commands.run import restart_text
 from bapipe_executor import events, launch, run_parts
 from bapipe_executor.run_spec import RunSpec
 from harness.orders import one_stage_a_rank
@@ -76,6 +77,31 @@ def test_it_trains_what_one_process_trains(folder: Path) -> None:
     for step, loss in enumerate(expected.losses, start=1):
         assert f"step {step}: loss {loss:.6g}, " in done.stderr
     assert done.stdout.startswith(f"2 steps; loss {expected.losses[-1]:.6g}; the last step took ")
+
+
+def test_it_goes_on_and_reports_what_was_measured(folder: Path) -> None:
+    done = run(folder, "--steps", "1", "--checkpoint", "saved")
+    assert done.returncode == 0, done.stderr
+    done = run(folder, "--steps", "1", "--checkpoint", "saved")
+    assert done.returncode == 3
+    assert "add --resume to go on from it" in done.stderr
+    done = run(folder, "--steps", "3", "--checkpoint", "saved", "--resume", "--report", "report")
+    assert done.returncode == 0, done.stderr
+    assert "bapipe: going on after step 1" in done.stderr
+    assert "step 1: loss" not in done.stderr
+    assert "kept and received" in done.stdout
+    assert {path.name for path in (folder / "report").iterdir()} >= {"report.json", "trace.json", "rank-1.json"}
+    command = [sys.executable, "-m", "bapipe_cli", "calibrate", "report", "-o", "measured.json"]
+    subprocess.run(command, cwd=folder, check=True, timeout=240)
+    made = load_profile(folder / "measured.json")
+    assert [layer.id for layer in made.layers] == list(Network("gpt2").model().names)
+
+
+def test_a_restart_says_why_and_from_where() -> None:
+    event = {"event": "restart", "attempt": 1, "reason": "rank 1 ended without a word", "step": 8}
+    start = "bapipe: rank 1 ended without a word; restart 1 of 3 from"
+    assert restart_text(event, 3) == f"{start} the checkpoint of step 8"
+    assert restart_text(event | {"step": 0}, 3) == f"{start} the start: no checkpoint yet"
 
 
 def test_the_example_trains(folder: Path) -> None:

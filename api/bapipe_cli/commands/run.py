@@ -180,7 +180,7 @@ def run(
         if last:
             text = f"{last['step']} steps; loss {last['loss']:.6g}; the last step took {seconds_text(last['step_s'])}"
             console().print(f"{text}, {last['samples_per_s']:.4g} samples/s")
-        if report is not None and host_rank == 0:
+        if report is not None and host_rank == 0 and last:
             from bapipe_executor.measured.report_files import write_report
 
             print_report(write_report(subject, report), console(), memory=not emulate_compute)

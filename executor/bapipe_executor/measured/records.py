@@ -90,4 +90,7 @@ def read_ranks(folder: Path, count: int) -> list[RankRecord]:
     if missing:
         detail = f"{folder} has no record of rank {missing[0]}; a run with --report leaves them there"
         raise InvalidInputError([Fault("missing", detail)])
-    return [parse(RankRecord, parse_json(rank_file(folder, rank).read_bytes())) for rank in range(count)]
+    records = [parse(RankRecord, parse_json(rank_file(folder, rank).read_bytes())) for rank in range(count)]
+    if not all(record.steps for record in records):
+        raise InvalidInputError([Fault("too_short", f"{folder} has records without a step; run one or more")])
+    return records
