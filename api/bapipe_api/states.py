@@ -33,6 +33,6 @@ def state_of(plan: Plan, *, cancelled: bool) -> State:
     gap = plan.proof.gap
     if plan.status == "infeasible":
         return State.INFEASIBLE
-    if plan.status == "optimal" or (gap is not None and gap <= plan.request.gap):
+    if plan.status == "optimal" or (gap is not None and gap <= plan.request.gap + plan.proof.tolerance):
         return State.SUCCEEDED
     return State.CANCELLED if cancelled else State.TIMED_OUT

@@ -52,7 +52,7 @@ def exit_code(plan: Plan, *, interrupted: bool = False) -> ExitCode:
         return ExitCode.INTERRUPTED
     if plan.status == "infeasible":
         return ExitCode.INFEASIBLE
-    met = plan.proof.gap is not None and plan.proof.gap <= plan.request.gap
+    met = plan.proof.gap is not None and plan.proof.gap <= plan.request.gap + plan.proof.tolerance
     return ExitCode.OK if plan.status == "optimal" or met else ExitCode.TIME_LIMIT
 
 
