@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -16,7 +17,8 @@ from bapipe.presets import cluster_from_spec
 from bapipe.problem import ModelProfile, PlanRequest, Solver
 from benchmarks.measurement import Measurement
 
-DATA = Path(__file__).parents[2] / "shared"
+DATA = Path(os.environ.get("BAPIPE_PUBLISHED", "published"))
+"""A folder with PipeDream's profiles in data/pipedream and their optima in cases/reference-optima.json."""
 OPTIMA = DATA / "cases" / "reference-optima.json"
 BATCH = {"vgg16": 128, "resnet50": 128, "gnmt_large": 128, "gnmt": 32, "alexnet": 128, "densenet121": 128}
 """Samples of the mini-batch that each profile was measured with."""
@@ -35,7 +37,7 @@ STEP_TIME_LIMITS = {4: (10.0, 18), 8: (60.0, 14)}
 def measurements() -> Iterator[Measurement]:
     """Nothing where the published profiles are not on this machine."""
     if not OPTIMA.exists():
-        print("the published profiles are not on this machine: nothing is measured on them")
+        print(f"no published profiles in {DATA}: set BAPIPE_PUBLISHED to their folder to measure on them")
         return
     for solver in LIMIT_S:
         yield from sorted(_rows(solver), key=lambda measured: -measured.seconds)
