@@ -73,7 +73,7 @@ def test_a_key_is_right_until_it_is_revoked(keys: Keys) -> None:
 
 
 def test_only_the_hash_of_a_secret_is_stored(keys: Keys, tmp_path: Path) -> None:
-    secret = keys.create("team", ["read"]).rpartition("_")[2]
+    secret = keys.create("team", ["read"]).split("_", 2)[2]  # a secret may have a _ of its own
     assert not any(secret.encode() in path.read_bytes() for path in tmp_path.glob("keys.sqlite3*"))
 
 
