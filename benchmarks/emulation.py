@@ -7,7 +7,7 @@ from functools import partial
 
 from bapipe.emulation.emulate import emulate
 from bapipe.examples import load_example
-from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
+from bapipe.plan import NOT_PREDICTED, Plan, Schedule, Stage, unproven
 from bapipe.precision import at_precision
 from bapipe.presets.boards import board_cluster
 from bapipe.problem import PlanRequest
@@ -52,16 +52,6 @@ def equal_layers(boards: int, microbatches: int) -> Plan:
         request=request,
         stages=stages,
         schedule=schedule,
-        prediction=Prediction(
-            step_time_s=0.0, period_s=0.0, bottleneck_s=0.0, samples_per_s=0.0, bubble_fraction=0.0, devices=()
-        ),
-        proof=Proof(
-            lower_bound_s=None,
-            gap=None,
-            scope="candidates",
-            scope_detail="equal layers",
-            solver="none",
-            tolerance=0.0,
-            wall_s=0.0,
-        ),
+        prediction=NOT_PREDICTED,
+        proof=unproven("equal layers"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bapipe.lowering import Operation
-from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
+from bapipe.plan import NOT_PREDICTED, Plan, Schedule, Stage, unproven
 from bapipe.problem import (
     Cluster,
     Device,
@@ -112,19 +112,10 @@ def _plan(schedule: ScheduleName, tensor_s: float) -> Plan:
     orders = placed_orders(schedule, [(name,) for name in names], names, MICROBATCHES, training=True)
     executed = Schedule(name=schedule, num_microbatches=MICROBATCHES, microbatch_size=1, orders=orders)
     return Plan(
-        status="feasible", request=request, stages=stages, schedule=executed, prediction=NOTHING, proof=NO_PROOF
+        status="feasible",
+        request=request,
+        stages=stages,
+        schedule=executed,
+        prediction=NOT_PREDICTED,
+        proof=unproven("by hand"),
     )
-
-
-NOTHING = Prediction(
-    step_time_s=0.0, period_s=0.0, bottleneck_s=0.0, samples_per_s=0.0, bubble_fraction=0.0, devices=()
-)
-NO_PROOF = Proof(
-    lower_bound_s=None,
-    gap=None,
-    scope="candidates",
-    scope_detail="by hand",
-    solver="none",
-    tolerance=0.0,
-    wall_s=0.0,
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from bapipe.cost.pipeline import pipeline_cost
-from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
+from bapipe.plan import NOT_PREDICTED, Plan, Schedule, Stage, unproven
 from bapipe.problem import (
     Cluster,
     Device,
@@ -72,12 +72,8 @@ def _plan(name: ScheduleName) -> Plan:
             microbatch_size=1,
             orders=orders(name, NUM_STAGES, NUM_MICROBATCHES),
         ),
-        prediction=Prediction(
-            step_time_s=0.0, period_s=0.0, bottleneck_s=0.0, samples_per_s=0.0, bubble_fraction=0.0, devices=()
-        ),
-        proof=Proof(
-            lower_bound_s=None, gap=None, scope="candidates", scope_detail="", solver="none", tolerance=0.0, wall_s=0.0
-        ),
+        prediction=NOT_PREDICTED,
+        proof=unproven(""),
     )
 
 

@@ -109,6 +109,25 @@ class Proof(Document):
     wall_s: Duration
 
 
+NOT_PREDICTED = Prediction(
+    step_time_s=0.0, period_s=0.0, bottleneck_s=0.0, samples_per_s=0.0, bubble_fraction=0.0, devices=()
+)
+"""What a plan made by hand says before it is simulated."""
+
+
+def unproven(detail: str) -> Proof:
+    """The proof of a plan that no search has found; `detail` says where it is from."""
+    return Proof(
+        lower_bound_s=None,
+        gap=None,
+        scope="candidates",
+        scope_detail=detail,
+        solver="none",
+        tolerance=0.0,
+        wall_s=0.0,
+    )
+
+
 class Baseline(Document):
     """What would be done without a planner. `step_time_s` None: it cannot be, and `note` says why.
 

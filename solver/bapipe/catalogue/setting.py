@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bapipe.check import stage_figures
-from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
+from bapipe.plan import NOT_PREDICTED, Plan, Schedule, Stage, unproven
 from bapipe.problem import Cluster, Device, DeviceKind, Layer, LayerTime, Link, Links, ModelProfile, PlanRequest
 from bapipe.simulator import simulate
 
@@ -101,18 +101,8 @@ def plan_of(
             for index, numbers in enumerate(placed)
         ),
         schedule=schedule,
-        prediction=Prediction(
-            step_time_s=0.0, period_s=0.0, bottleneck_s=0.0, samples_per_s=0.0, bubble_fraction=0.0, devices=()
-        ),
-        proof=Proof(
-            lower_bound_s=None,
-            gap=None,
-            scope="candidates",
-            scope_detail="given, not searched",
-            solver="none",
-            tolerance=0.0,
-            wall_s=0.0,
-        ),
+        prediction=NOT_PREDICTED,
+        proof=unproven("given, not searched"),
     )
     simulation = simulate(bare)
     stages = [
