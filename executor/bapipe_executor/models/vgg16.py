@@ -11,12 +11,19 @@ from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.models.building import NetworkBuilder, seeded
 from bapipe_executor.models.synthetic import SyntheticData, images_and_classes
+from bapipe_executor.output_split import split_linear
 
-__all__ = ["full", "full_data", "loss", "tiny", "tiny_data"]
+__all__ = [
+    *("full", "full_data", "full_split", "full_split_data"),
+    *("loss",),
+    *("tiny", "tiny_data", "tiny_split", "tiny_split_data"),
+]
 
 GROUPS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 TINY_GROUPS = ((4, 2), (8, 2))
 """Channels, and convolutions before the group's pooling."""
+
+WIDEST, SPLIT_PARTS = "linear0", 4
 
 
 def full(*, seed: int = 0, dropout: float = 0.5) -> LayeredModel:
@@ -29,6 +36,16 @@ def tiny(*, seed: int = 0, dropout: float = 0.0) -> LayeredModel:
     """Two groups for images of 16 × 16, ten classes."""
     with seeded(seed):
         return _network(TINY_GROUPS, side=16, hidden=32, classes=10, dropout=dropout)
+
+
+def full_split(*, seed: int = 0, dropout: float = 0.5) -> LayeredModel:
+    """`full`, with its first linear layer, 74 % of the parameters, in four parts between which a plan can cut."""
+    return split_linear(full(seed=seed, dropout=dropout), WIDEST, SPLIT_PARTS)
+
+
+def tiny_split(*, seed: int = 0, dropout: float = 0.0) -> LayeredModel:
+    """`tiny`, with its first linear layer in four parts."""
+    return split_linear(tiny(seed=seed, dropout=dropout), WIDEST, SPLIT_PARTS)
 
 
 def loss() -> Loss:
@@ -44,6 +61,9 @@ def full_data(batch_size: int, *, seed: int = 0, dtype: torch.dtype = torch.floa
 def tiny_data(batch_size: int, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> SyntheticData:
     """Images for `tiny`."""
     return images_and_classes(batch_size, (3, 16, 16), 10, dtype, seed)
+
+
+full_split_data, tiny_split_data = full_data, tiny_data
 
 
 def _network(

@@ -56,16 +56,16 @@ LINKS = {
 }
 
 
-def plan_on_boards(network: Network, schedule: str) -> Plan:
+def plan_on_boards(network: Network, schedule: str, stages: list[tuple[str, ...]] | None = None) -> Plan:
     name, link, execution = LINKS[schedule]
     model = network.model()
     if name == "data-parallel":
-        stages, ranks = [model.names], [list(range(BOARDS))]
+        groups, ranks = [model.names], [list(range(BOARDS))]
         rows = [[f"0{kind}{k}" for k in range(r, MICROBATCHES, BOARDS) for kind in "FB"] for r in range(BOARDS)]
     else:
-        stages, ranks = cut(model, (3, 2, 4)), [[rank] for rank in range(BOARDS)]
+        groups, ranks = stages or cut(model, (3, 2, 4)), [[rank] for rank in range(BOARDS)]
         rows = [order(name, stage) for stage in range(BOARDS)]
-    plan = make_plan(model, stages, ranks, rows, MICROBATCHES, microbatch_size=SIZE)
+    plan = make_plan(model, groups, ranks, rows, MICROBATCHES, microbatch_size=SIZE)
     batch = next(network.batches(SIZE))
     profile = with_operators(plan.request.profile, model, batch.inputs)
     untimed = tuple(layer.model_copy(update={"times": (), "parameter_bytes": 64}) for layer in profile.layers)
@@ -115,6 +115,19 @@ def test_losses_and_parameters_are_those_of_one_process(name: str, schedule: str
     assert report.step_time_s is not None
     assert report.step_time_s > 0
     assert all(link.sent_bytes == link.received_bytes for link in report.links)
+
+
+@pytest.mark.parametrize("schedule", ["1F1B-AS", "FBP-AS"])
+def test_a_linear_layer_split_over_boards_trains_as_the_whole_one(schedule: str) -> None:
+    whole, split, training = Network("vgg16"), Network("vgg16", factory="tiny_split"), Training("sgd", steps=STEPS)
+    names = split.model().names
+    ends = [names.index("linear0.part1"), names.index("linear0.part3")]
+    stages = [names[: ends[0]], names[ends[0] : ends[1]], names[ends[1] :]]
+    expected = train_in_one_process(whole, MICROBATCHES, SIZE, training)
+    found = trained(split, plan_on_boards(split, schedule, stages), training)
+    assert found.losses == pytest.approx(expected.losses, abs=1e-10, rel=0)
+    weights = [found.state[f"layers.linear0:part{number}.weight"] for number in range(4)]
+    assert float((torch.cat(weights) - expected.states[0]["layers.linear0.weight"]).abs().max()) <= 1e-10
 
 
 def test_tied_parameters_on_two_boards_stay_one() -> None:

@@ -23,6 +23,7 @@ class Network:
 
     name: str
     tie: tuple[str, str] | None = None
+    factory: str = "tiny"
 
     @property
     def module(self) -> Any:
@@ -30,7 +31,7 @@ class Network:
 
     def model(self) -> LayeredModel:
         """Always the same parameters."""
-        model: LayeredModel = self.module.tiny(seed=1).double()
+        model: LayeredModel = getattr(self.module, self.factory)(seed=1).double()
         if self.tie is not None:
             first, second = (name.split("/") for name in self.tie)
             owner, _, parameter = second[1].rpartition(".")
