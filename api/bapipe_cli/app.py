@@ -10,6 +10,8 @@ import typer
 from bapipe_cli.commands.calibrate import calibrate
 from bapipe_cli.commands.compare import compare
 from bapipe_cli.commands.emulate import emulate
+from bapipe_cli.commands.export import export
+from bapipe_cli.commands.import_ import import_profile
 from bapipe_cli.commands.keys import keys
 from bapipe_cli.commands.migrate import migrate
 from bapipe_cli.commands.plan import plan
@@ -21,6 +23,7 @@ from bapipe_cli.commands.schedules import schedules
 from bapipe_cli.commands.schema import schema
 from bapipe_cli.commands.serve import serve
 from bapipe_cli.commands.simulate import simulate
+from bapipe_cli.commands.validate import validate
 from bapipe_cli.commands.worker import worker
 
 EPILOG = (
@@ -43,6 +46,9 @@ COMMANDS: dict[Callable[..., None], str] = {
     simulate: "Replay a plan: timeline, step time, devices, links, memory.",
     emulate: "Emulate a plan on FPGAs, and train a network on them.",
     compare: "Set the plan beside what is done without a planner.",
+    validate: "Check a plan request; plan nothing.",
+    import_profile: "Read a profile of any known format.",
+    export: "Write a plan in a format of other programs.",
     schedules: "Compare the schedules on equal stages, with their formulas.",
     presets: "List devices, links and examples, with their sources.",
     profile: "Find out what the layers of a torch network cost.",
@@ -54,8 +60,11 @@ COMMANDS: dict[Callable[..., None], str] = {
     migrate: "Bring the service's store to this release.",
     schema: "Print or write the JSON Schemas of the files.",
 }
+NAMES: dict[Callable[..., None], str] = {import_profile: "import"}
+"""Of commands that Python does not let a function have."""
+
 for command, summary in COMMANDS.items():
-    app.command(short_help=summary, epilog=EPILOG)(command)
+    app.command(NAMES.get(command), short_help=summary, epilog=EPILOG)(command)
 app.add_typer(keys, short_help="Make, list and revoke the keys of the service.")
 
 

@@ -20,8 +20,8 @@ from bapipe.simulator import simulate
 from bapipe.timeline import ascii_timeline, html_timeline
 from bapipe_cli.guard import ServerError, user_faults
 from bapipe_cli.output import console, write_file
-from bapipe_cli.planning import plan_there
 from bapipe_cli.render import print_plan
+from bapipe_cli.there import There
 
 EXAMPLE, CLUSTER, BATCH = "vgg16", "4xV100-16G:pcie3", 32
 TIME_LIMIT_S = 30.0
@@ -47,7 +47,7 @@ def main() -> None:
         )
         with service(Path(folder)) as url:
             out.print(f"The service runs on {url}. Submitting {EXAMPLE} on {CLUSTER}, {BATCH} samples a step.\n")
-            plan, _ = plan_there(request, url)
+            plan, _ = There(url).plan(request, "planning")
         show(plan)
 
 

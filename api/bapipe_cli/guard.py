@@ -33,8 +33,16 @@ class ServerError(Exception):
     """The service cannot be reached, or answers with something that is not about the input."""
 
 
+class NothingFitsError(Exception):
+    """The plan says that nothing fits: there is nothing to `do` with it."""
+
+    def __init__(self, do: str) -> None:
+        super().__init__(f"the plan says that nothing fits; there is nothing to {do}")
+
+
 CODES: dict[type[Exception], ExitCode] = {
     ServerError: ExitCode.SERVER,
+    NothingFitsError: ExitCode.INFEASIBLE,
     TimeLimitError: ExitCode.TIME_LIMIT,
     RunFailedError: ExitCode.RUN_FAILED,
 }
@@ -51,7 +59,7 @@ def user_faults(*, as_json: bool = False) -> Iterator[None]:
         yield
     except InvalidInputError as error:
         raise _invalid_input(error.faults, as_json=as_json) from None
-    except (ServerError, TimeLimitError, RunFailedError) as error:
+    except (ServerError, NothingFitsError, TimeLimitError, RunFailedError) as error:
         raise _exit(f"bapipe: {error}", CODES[type(error)]) from None
     except BaPipeError as error:
         raise _exit(f"bapipe: a defect of BaPipe, please report it: {error}", ExitCode.DEFECT) from None

@@ -14,6 +14,7 @@ from bapipe.faults import MAX_COUNT, parse
 from bapipe.nearest import nearest
 from bapipe.plan import Plan
 from bapipe.problem import PlanRequest
+from bapipe_cli.guard import NothingFitsError
 
 MOST_SHOWN = 100
 
@@ -72,9 +73,43 @@ def read_plan(path: str) -> Plan:
     Raises:
         InvalidInputError: it cannot be read, or with every fault of the plan.
     """
-    from bapipe.formats import load_plan, parse_plan
+    from bapipe.formats import parse_plan
 
-    return parse_plan(_stdin()) if path == "-" else load_plan(path)
+    return parse_plan(read_input(path))
+
+
+def read_feasible_plan(path: str, do: str) -> Plan:
+    """`read_plan`, of a plan that there is something to `do` with.
+
+    Raises:
+        NothingFitsError: the plan says that nothing fits.
+    """
+    plan = read_plan(path)
+    if plan.status == "infeasible":
+        raise NothingFitsError(do)
+    return plan
+
+
+def read_request(path: str) -> PlanRequest:
+    """The plan request in a file, `-` for stdin.
+
+    Raises:
+        InvalidInputError: it cannot be read, or with every fault of the request.
+    """
+    from bapipe.formats import parse_request
+
+    return parse_request(read_input(path))
+
+
+def read_input(path: str) -> str:
+    """The text of a file, `-` for stdin.
+
+    Raises:
+        FormatError: it cannot be read, or is not UTF-8.
+    """
+    from bapipe.formats.reading import decode, read_text
+
+    return decode(_stdin(), "stdin") if path == "-" else read_text(path)
 
 
 def profile_values(name: str, *, form: str | None, profile_batch: int) -> Any:

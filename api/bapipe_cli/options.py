@@ -87,7 +87,7 @@ OutputOption = Annotated[
 ]
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", metavar="URL", help="Plan on this service instead of here.", show_default=False),
+    typer.Option("--server", metavar="URL", help="Have this service do it, not this machine.", show_default=False),
 ]
 RequestOnlyOption = Annotated[
     bool,

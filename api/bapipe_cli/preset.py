@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import typer
@@ -14,6 +13,7 @@ from rich.table import Table
 from bapipe.nearest import nearest
 from bapipe.problem import DeviceKind, Link, ModelProfile
 from bapipe.quantities import bytes_text, rate_text, seconds_text
+from bapipe_cli.backend import Backend
 from bapipe_cli.output import console, table
 from bapipe_cli.render import print_notes
 
@@ -26,30 +26,21 @@ UNITS: dict[str, Callable[[float], str]] = {
 """How a figure is read, by the end of its name; the first that fits."""
 
 
-def show_preset(name: str, *, as_json: bool) -> None:
-    """Prints the preset `name`: its figures and their sources, or with `as_json` the document itself.
+def show_preset(name: str, place: Backend, *, as_json: bool) -> None:
+    """Prints the preset `name` as `place` has it: its figures and their sources, or with `as_json` the document itself.
 
     Raises:
         typer.BadParameter: there is none.
     """
-    preset = _find(name)
+    preset = _find(name, place)
     if as_json:
         typer.echo(preset.model_dump_json(indent=2))
     else:
         _print(name, preset, console())
 
 
-def _find(name: str) -> BaseModel:
-    from bapipe.examples import example_names, load_example
-    from bapipe.presets import ALIASES, CLUSTER_SPECS, cluster_from_spec, device_kinds, links
-
-    readers: dict[str, Callable[[], BaseModel]] = {
-        **{kind: partial(device_kinds().__getitem__, kind) for kind in device_kinds()},
-        **{alias: partial(device_kinds().__getitem__, kind) for alias, kind in ALIASES.items()},
-        **{link: partial(links().__getitem__, link) for link in links()},
-        **{example: partial(load_example, example) for example in example_names()},
-        **{cluster: partial(cluster_from_spec, spec) for cluster, spec in CLUSTER_SPECS.items()},
-    }
+def _find(name: str, place: Backend) -> BaseModel:
+    readers = place.preset_readers()
     if name not in readers:
         near = nearest(name, readers)
         hint = f"did you mean {near!r}?" if near else "`bapipe presets` lists them"

@@ -10,7 +10,8 @@ from rich.table import Table
 from bapipe.candidates import candidates
 from bapipe.errors import Fault
 from bapipe.plan import Baseline, Plan, Prediction, Stage
-from bapipe.quantities import bytes_text, factor_text, gap_text, percent_text, seconds_text
+from bapipe.problem import ModelProfile
+from bapipe.quantities import bytes_text, counted, factor_text, gap_text, percent_text, seconds_text
 from bapipe.wording import arrangement_text
 from bapipe_cli.listing import fault_lines
 from bapipe_cli.output import table
@@ -140,6 +141,13 @@ def step_time_text(baseline: Baseline, digits: int = 4) -> str:
 def speedup_text(baseline: Baseline) -> str:
     """`1.31×`, `250×`; empty where there is nothing to compare with."""
     return "" if baseline.speedup is None else factor_text(baseline.speedup)
+
+
+def profile_line(profile: ModelProfile) -> str:
+    """`vgg16: 38 layers, 528 MiB of parameters`."""
+    own = sum(layer.parameter_bytes for layer in profile.layers)
+    size = own + sum(tied.parameter_bytes for tied in profile.tied_parameters)
+    return f"{profile.name}: {counted(len(profile.layers), 'layer')}, {bytes_text(size)} of parameters"
 
 
 def print_notes(title: str, notes: Sequence[str], out: Console) -> None:

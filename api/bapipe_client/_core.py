@@ -176,6 +176,11 @@ def presets(name: str, kind: type[A], retries: RetryPolicy) -> Conversation[dict
     return {key: parse(kind, value) for key, value in values.items()}
 
 
+def example(name: str, retries: RetryPolicy) -> Conversation[ModelProfile]:
+    call = Call("GET", f"/v1/presets/profiles/{quote(name, safe='')}")
+    return read(ModelProfile, (yield from _exchange(call, retries)))
+
+
 def simulate(subject: Plan, retries: RetryPolicy) -> Conversation[SimulationResult]:
     call = Call("POST", "/v1/simulations", subject.model_dump_json(), JSON)
     return read(SimulationResult, (yield from _exchange(call, retries)))

@@ -9,8 +9,9 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from bapipe.emulation import EmulationOptions, EmulationReport, EmulationRequest
+from bapipe.examples import ExampleSummary
 from bapipe.plan import Plan
-from bapipe.problem import Cluster, DeviceKind, ModelProfile, PlanRequest
+from bapipe.problem import Cluster, DeviceKind, Link, ModelProfile, PlanRequest
 from bapipe_client import _core
 from bapipe_client._events import EventReader, Following
 from bapipe_client._retries import RetryPolicy
@@ -160,9 +161,25 @@ class Client:
         """The kinds of devices that come with the service, by name."""
         return self._drive(_core.presets("devices", DeviceKind, self._retries))
 
+    def links(self) -> dict[str, Link]:
+        """The links that come with the service, by name."""
+        return self._drive(_core.presets("links", Link, self._retries))
+
     def clusters(self) -> dict[str, Cluster]:
         """The example clusters that come with the service, by name."""
         return self._drive(_core.presets("clusters", Cluster, self._retries))
+
+    def examples(self) -> dict[str, ExampleSummary]:
+        """The example profiles that come with the service, in brief, by name."""
+        return self._drive(_core.presets("profiles", ExampleSummary, self._retries))
+
+    def example(self, name: str) -> ModelProfile:
+        """An example profile that comes with the service.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        return self._drive(_core.example(name, self._retries))
 
     def simulate(self, plan: Plan) -> SimulationResult:
         """What `plan` costs, event by event.

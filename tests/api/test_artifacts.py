@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
+from bapipe.examples import ExampleSummary, example_summaries, load_example
 from bapipe.faults import parse
 from bapipe.formats import load_profile
 from bapipe.formats.order_table import parse_orders
 from bapipe.plan import Plan
 from bapipe.planner import validate
-from bapipe.presets import clusters, device_kinds
-from bapipe.problem import Cluster, DeviceKind, ModelProfile, PlanRequest
+from bapipe.presets import clusters, device_kinds, links
+from bapipe.problem import Cluster, DeviceKind, Link, ModelProfile, PlanRequest
 from bapipe.simulator import simulate
 from bapipe.trace import chrome_trace
 from serving.processes import Service
@@ -112,8 +113,20 @@ def test_presets_are_those_of_python(http: httpx.Client) -> None:
     assert {name: parse(DeviceKind, value) for name, value in devices.json().items()} == device_kinds()
     found = http.get("/v1/presets/clusters").raise_for_status().json()
     assert {name: parse(Cluster, value) for name, value in found.items()} == clusters()
+    found = http.get("/v1/presets/links").raise_for_status().json()
+    assert {name: parse(Link, value) for name, value in found.items()} == links()
     again = http.get("/v1/presets/devices", headers={"If-None-Match": devices.headers["etag"]})
     assert again.status_code == 304
+
+
+def test_examples_are_those_of_python(http: httpx.Client) -> None:
+    found = http.get("/v1/presets/profiles").raise_for_status().json()
+    assert {name: ExampleSummary.model_validate(value) for name, value in found.items()} == example_summaries()
+    whole = http.get("/v1/presets/profiles/vgg16").raise_for_status()
+    assert parse(ModelProfile, whole.json()) == load_example("vgg16")
+    absent = http.get("/v1/presets/profiles/vgg61")
+    assert (absent.status_code, codes(absent)) == (404, ["not_found"])
+    assert "vgg16" in absent.json()["detail"]
 
 
 def test_a_preset_is_planned_for_over_http_alone(http: httpx.Client) -> None:

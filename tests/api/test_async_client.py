@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bapipe.examples import load_example
 from bapipe.faults import parse
 from bapipe.problem import PlanRequest
 from bapipe_client import AsyncClient, Client, NotFoundError, SolveFailedError, StillRunningError
@@ -73,6 +74,9 @@ def test_what_else_the_service_can(service: Service, request_: PlanRequest) -> N
             assert await client.ready()
             assert "V100-16G" in await client.devices()
             assert "4xV100-pcie3" in await client.clusters()
+            assert "pcie3" in await client.links()
+            assert await client.example("vgg16") == load_example("vgg16")
+            assert (await client.examples())["vgg16"].layers == 38
             assert (await client.validate(request_)).assumptions is not None
             content = request_.profile.model_dump_json().encode()
             assert await client.import_profile(content) == request_.profile

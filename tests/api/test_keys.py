@@ -118,6 +118,7 @@ def test_a_revoked_key_is_no_key(guarded: Guarded) -> None:
         ("write", "GET", "/v1/plans"),
         ("write", "GET", f"/v1/plans/{'0' * 32}/events"),
         ("write", "GET", "/v1/presets/devices"),
+        ("write", "GET", "/v1/presets/profiles/vgg16"),
         ("write", "GET", "/metrics"),
     ],
 )

@@ -9,9 +9,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from bapipe.exports import EXPORTS, Export
 from bapipe_api.access import Reader
 from bapipe_api.dependencies import ReadersDep, ServiceDep, SettingsDep
-from bapipe_api.exports import EXPORTS, Export
 from bapipe_api.limits import read_plan
 from bapipe_api.openapi import NOT_MODIFIED, problems
 from bapipe_api.problems import RefusedError

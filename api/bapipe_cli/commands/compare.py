@@ -13,11 +13,12 @@ from bapipe.plan import Baseline, Plan
 from bapipe.problem import PlanRequest
 from bapipe.quantities import gap_text, seconds_text
 from bapipe_cli import options
+from bapipe_cli.backend import Backend, backend
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import integers, names, plan_request
 from bapipe_cli.output import console, table
-from bapipe_cli.planning import exit_code, plan_here
+from bapipe_cli.planning import exit_code
 from bapipe_cli.render import print_notes, speedup_text, step_time_text
 
 SEVERITY = (ExitCode.INTERRUPTED, ExitCode.INFEASIBLE, ExitCode.TIME_LIMIT, ExitCode.OK)
@@ -40,6 +41,7 @@ def compare(
     time_limit: options.TimeLimitOption = 20.0,
     gap: options.GapOption = 0.0,
     as_json: options.JsonOption = False,
+    server: options.ServerOption = None,
 ) -> None:
     """Compare the plan with data parallelism, and with equal layers under GPipe and 1F1B, on each CLUSTER.
 
@@ -58,9 +60,10 @@ def compare(
         "time_limit_s": time_limit,
         "gap": gap,
     }
+    place = backend(server)
     with user_faults(as_json=as_json):
         requests = _requests(profile, clusters, fields, form=form, profile_batch=profile_batch)
-        answers, codes = _plans(clusters, requests)
+        answers, codes = _plans(place, clusters, requests)
         if as_json:
             rows = [_row(name, answer) for name, answer in zip(clusters, answers, strict=False)]
             typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -82,11 +85,11 @@ def _requests(profile: str, clusters: list[str], fields: dict[str, Any], **readi
     return requests
 
 
-def _plans(clusters: list[str], requests: list[PlanRequest]) -> tuple[list[Plan], list[ExitCode]]:
+def _plans(place: Backend, clusters: list[str], requests: list[PlanRequest]) -> tuple[list[Plan], list[ExitCode]]:
     """The plans, up to the one that Ctrl-C cut short."""
     answers, codes = [], []
     for name, request in zip(clusters, requests, strict=True):
-        answer, interrupted = plan_here(request, name)
+        answer, interrupted = place.plan(request, name)
         answers.append(answer)
         codes.append(exit_code(answer, interrupted=interrupted))
         if interrupted:

@@ -17,9 +17,8 @@ from bapipe.quantities import bytes_text, percent_text, seconds_text
 from bapipe.wording import arrangement_text
 from bapipe_cli import options
 from bapipe_cli.commands.run import DataOption, LossOption, OptimizerOption, PlanArgument, RateOption, SeedOption
-from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
-from bapipe_cli.inputs import read_plan
+from bapipe_cli.inputs import read_feasible_plan
 from bapipe_cli.output import check_folder, console, table, write_file
 
 if TYPE_CHECKING:
@@ -73,10 +72,7 @@ def emulate(
     """
     check_folder(trace, "--trace")
     with user_faults(as_json=as_json):
-        subject = read_plan(plan)
-        if subject.status == "infeasible":
-            typer.echo("bapipe: the plan says that nothing fits; there is nothing to emulate", err=True)
-            raise typer.Exit(ExitCode.INFEASIBLE)
+        subject = read_feasible_plan(plan, "emulate")
         faults = _faults(slow, lossy, dead, seed)
         losses: tuple[float, ...] = ()
         if model is None:

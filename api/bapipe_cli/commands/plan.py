@@ -9,10 +9,11 @@ import typer
 from bapipe.plan import Plan
 from bapipe.problem import PlanRequest
 from bapipe_cli import options
+from bapipe_cli.backend import backend
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import integers, names, plan_request
 from bapipe_cli.output import check_folder, console, write_file
-from bapipe_cli.planning import exit_code, plan_here, plan_there
+from bapipe_cli.planning import exit_code
 from bapipe_cli.render import print_plan
 
 
@@ -61,17 +62,13 @@ def plan(
         "gap": gap,
     }
     check_folder(output, "--output")
-    if server and solver_log:
-        raise typer.BadParameter("a service keeps its solvers' logs to itself; plan here", param_hint="--solver-log")
+    place = backend(server)
     with user_faults(as_json=as_json):
         request = plan_request(profile, cluster, fields, form=form, profile_batch=profile_batch)
         if request_only:
             _write_request(request, output)
             return
-        if server:
-            answer, interrupted = plan_there(request, server)
-        else:
-            answer, interrupted = plan_here(request, "planning", solver_log=solver_log)
+        answer, interrupted = place.plan(request, "planning", solver_log=solver_log)
         _hand_over(answer, output, as_json=as_json)
         raise typer.Exit(exit_code(answer, interrupted=interrupted))
 

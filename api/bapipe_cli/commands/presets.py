@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from bapipe.examples import ExampleSummary
 from bapipe.problem import DeviceKind, Link
 from bapipe.quantities import bytes_text, rate_text, seconds_text
 from bapipe_cli import options
+from bapipe_cli.backend import Presets, backend
 from bapipe_cli.guard import user_faults
 from bapipe_cli.output import console, table
 from bapipe_cli.preset import show_preset
@@ -22,62 +25,64 @@ NameArgument = Annotated[
 SourcesOption = Annotated[bool, typer.Option("--sources", help="Where every figure comes from, too.")]
 
 
-def presets(name: NameArgument = None, sources: SourcesOption = False, as_json: options.JsonOption = False) -> None:
+def presets(
+    name: NameArgument = None,
+    sources: SourcesOption = False,
+    as_json: options.JsonOption = False,
+    server: options.ServerOption = None,
+) -> None:
     """List the device kinds, links, example profiles and example clusters that come with BaPipe, or show one.
 
     Every figure has a source: --sources adds them to the list.
     """
+    place = backend(server)
     with user_faults(as_json=as_json):
         if name is not None:
-            show_preset(name, as_json=as_json)
-            return
-        from bapipe.examples import example_names
-        from bapipe.presets import CLUSTER_SPECS, device_kinds, links
-
-        if as_json:
-            found = {
-                "device_kinds": {kind: found.model_dump() for kind, found in device_kinds().items()},
-                "links": {link: found.model_dump() for link, found in links().items()},
-                "examples": sorted(example_names()),
-                "clusters": CLUSTER_SPECS,
-            }
-            typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
-            return
-        out = console()
-        for listed in (device_table(device_kinds()), link_table(links()), profile_table(), cluster_table()):
-            out.print(listed)
-            out.print()
-        out.print(
-            "Links also: 10Gb is Ethernet of any such rate, 10GB/s any bandwidth. `bapipe presets NAME` shows one."
-        )
-        if sources:
-            print_notes("Sources of devices", device_sources(device_kinds()), out)
-            print_notes("Sources of links", [f"{name}: {link.source}" for name, link in links().items()], out)
+            show_preset(name, place, as_json=as_json)
+        elif as_json:
+            typer.echo(json.dumps(_document(place.presets()), indent=2, ensure_ascii=False))
+        else:
+            _print(place.presets(), sources=sources)
 
 
-def profile_table() -> Table:
+def _document(found: Presets) -> dict[str, Any]:
+    return {
+        "device_kinds": {name: kind.model_dump() for name, kind in found.device_kinds.items()},
+        "links": {name: link.model_dump() for name, link in found.links.items()},
+        "examples": sorted(found.profiles),
+        "clusters": dict(found.clusters),
+    }
+
+
+def _print(found: Presets, *, sources: bool) -> None:
+    out = console()
+    tables = (device_table(found.device_kinds), link_table(found.links), profile_table(found.profiles))
+    for listed in (*tables, cluster_table(found.clusters)):
+        out.print(listed)
+        out.print()
+    out.print("Links also: 10Gb is Ethernet of any such rate, 10GB/s any bandwidth. `bapipe presets NAME` shows one.")
+    if sources:
+        print_notes("Sources of devices", device_sources(found.device_kinds), out)
+        print_notes("Sources of links", [f"{name}: {link.source}" for name, link in found.links.items()], out)
+
+
+def profile_table(profiles: Mapping[str, ExampleSummary]) -> Table:
     """A row an example profile."""
-    from bapipe.examples import example_names, load_example
-
     made = table("Example profiles", ["profile", "layers", "parameters", "parameter bytes"])
-    for name in sorted(example_names()):
-        profile = load_example(name)
-        size = sum(layer.parameter_bytes for layer in profile.layers)
-        made.add_row(name, str(len(profile.layers)), f"{size // profile.bytes_per_parameter:,}", bytes_text(size))
+    for name, profile in sorted(profiles.items()):
+        made.add_row(name, str(profile.layers), f"{profile.parameters:,}", bytes_text(profile.parameter_bytes))
     return made
 
 
-def cluster_table() -> Table:
+def cluster_table(specs: Mapping[str, str]) -> Table:
     """A row an example cluster, whose name stands for its spec."""
-    from bapipe.presets import CLUSTER_SPECS
-
     made = table("Example clusters", ["cluster", "is"], text_columns=2)
-    for name, spec in CLUSTER_SPECS.items():
+    for name, spec in specs.items():
         made.add_row(name, spec)
     return made
 
 
-def device_table(kinds: dict[str, DeviceKind]) -> Table:
+def device_table(kinds: Mapping[str, DeviceKind]) -> Table:
     """A row a kind."""
     made = table("Device kinds", ["kind", "memory", "reserved", "memory bandwidth", "launch", "peak FLOP/s"])
     for name, kind in kinds.items():
@@ -94,7 +99,7 @@ def device_table(kinds: dict[str, DeviceKind]) -> Table:
     return made
 
 
-def link_table(found: dict[str, Link]) -> Table:
+def link_table(found: Mapping[str, Link]) -> Table:
     """A row a link."""
     made = table("Links", ["link", "bandwidth", "latency", "mode"])
     for name, link in found.items():
@@ -105,6 +110,6 @@ def link_table(found: dict[str, Link]) -> Table:
     return made
 
 
-def device_sources(kinds: dict[str, DeviceKind]) -> list[str]:
+def device_sources(kinds: Mapping[str, DeviceKind]) -> list[str]:
     """`V100-16G, memory_bytes: …`, in the order of the kinds."""
     return [f"{name}, {figure}: {source}" for name, kind in kinds.items() for figure, source in kind.sources.items()]

@@ -16,6 +16,7 @@ from bapipe_cli.inputs import integers
 from bapipe_cli.options import JsonOption
 from bapipe_cli.output import check_folder, console, table, write_file
 from bapipe_cli.progress import counted_progress
+from bapipe_cli.render import profile_line
 
 if TYPE_CHECKING:
     from bapipe.problem import Layer, ModelProfile
@@ -114,7 +115,7 @@ def _show(made: ModelProfile, output: Path | None, *, as_json: bool) -> None:
         typer.echo(to_json(made), nl=False)
         return
     out = console()
-    out.print(f"{made.name}: {len(made.layers)} layers, {bytes_text(_parameter_bytes(made))} of parameters")
+    out.print(profile_line(made))
     out.print(made.source)
     out.print()
     out.print(_sizes_table(made))
@@ -125,11 +126,6 @@ def _show(made: ModelProfile, output: Path | None, *, as_json: bool) -> None:
         out.print("Warnings")
         for warning in made.warnings:
             out.print(f"- {warning}")
-
-
-def _parameter_bytes(made: ModelProfile) -> int:
-    own = sum(layer.parameter_bytes for layer in made.layers)
-    return own + sum(tied.parameter_bytes for tied in made.tied_parameters)
 
 
 def _sizes_table(made: ModelProfile) -> Table:

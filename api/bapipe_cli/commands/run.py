@@ -12,9 +12,8 @@ import typer
 from bapipe.plan import Plan
 from bapipe.quantities import seconds_text
 from bapipe.wording import arrangement_text
-from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
-from bapipe_cli.inputs import read_plan
+from bapipe_cli.inputs import read_feasible_plan
 from bapipe_cli.output import console, visible
 from bapipe_cli.progress import step_progress
 from bapipe_cli.run_report import print_report
@@ -212,10 +211,7 @@ def arrangement(plan: Plan) -> str:
 
 def _subject(path: str, orders: Path | None) -> Plan:
     """The plan, in the orders of a file where one is given."""
-    plan = read_plan(path)
-    if plan.status == "infeasible":
-        typer.echo("bapipe: the plan says that nothing fits; there is nothing to run", err=True)
-        raise typer.Exit(ExitCode.INFEASIBLE)
+    plan = read_feasible_plan(path, "run")
     if orders is None:
         return plan
     from bapipe.formats.order_table import load_orders, with_orders

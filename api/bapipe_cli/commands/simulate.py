@@ -17,7 +17,7 @@ from bapipe.wording import arrangement_text
 from bapipe_cli import options
 from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
-from bapipe_cli.inputs import read_plan
+from bapipe_cli.inputs import read_feasible_plan
 from bapipe_cli.output import check_folder, console, table, write_file
 from bapipe_cli.render import prediction_text, print_faults
 
@@ -61,10 +61,7 @@ def simulate(
     check_folder(html, "--html")
     check_folder(trace, "--trace")
     with user_faults(as_json=as_json):
-        subject = read_plan(plan)
-        if subject.status == "infeasible":
-            typer.echo("bapipe: the plan says that nothing fits; there is nothing to simulate", err=True)
-            raise typer.Exit(ExitCode.INFEASIBLE)
+        subject = read_feasible_plan(plan, "simulate")
         from bapipe.check import check, is_claim
         from bapipe.timeline import html_timeline
         from bapipe.trace import chrome_trace

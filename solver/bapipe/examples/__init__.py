@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from pydantic import BaseModel, ConfigDict
+
 from bapipe.errors import InvalidInputError
 from bapipe.examples.gnmt8 import gnmt8
 from bapipe.examples.gpt2 import gpt2_medium
@@ -19,7 +21,7 @@ from bapipe.examples.vgg16 import vgg16
 from bapipe.faults import unknown_reference
 from bapipe.problem import ModelProfile
 
-__all__ = ["example_names", "load_example"]
+__all__ = ["ExampleSummary", "example_names", "example_summaries", "load_example"]
 
 EXAMPLES: dict[str, Callable[[], ModelProfile]] = {
     "vgg16": vgg16,
@@ -45,3 +47,29 @@ def load_example(name: str) -> ModelProfile:
     if faults:
         raise InvalidInputError(faults)
     return EXAMPLES[name]()
+
+
+class ExampleSummary(BaseModel):
+    """What an example is, in brief: how many layers and parameters it has, and where its figures come from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    layers: int
+    parameters: int
+    parameter_bytes: int
+    source: str
+
+
+def example_summaries() -> dict[str, ExampleSummary]:
+    """Every example in brief, by name."""
+    return {name: _summary(load_example(name)) for name in EXAMPLES}
+
+
+def _summary(profile: ModelProfile) -> ExampleSummary:
+    size = sum(layer.parameter_bytes for layer in profile.layers)
+    return ExampleSummary(
+        layers=len(profile.layers),
+        parameters=size // profile.bytes_per_parameter,
+        parameter_bytes=size,
+        source=profile.source,
+    )

@@ -16,7 +16,7 @@ from bapipe.formats.native import document_from, looks_like_json, recognised, to
 from bapipe.formats.pipedream import looks_like_pipedream, read_pipedream
 from bapipe.formats.reading import decode, read_text
 from bapipe.plan import Plan
-from bapipe.problem import Cluster, ModelProfile
+from bapipe.problem import Cluster, ModelProfile, PlanRequest
 
 __all__ = [
     "FORMATS",
@@ -26,6 +26,7 @@ __all__ = [
     "load_profile",
     "parse_plan",
     "parse_profile",
+    "parse_request",
     "profile_values",
     "to_json",
 ]
@@ -125,6 +126,16 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
 def parse_plan(text: str | bytes) -> Plan:
     """The plan in JSON `text`. Otherwise as `load_plan`."""
     return document_from(Plan, parse_json(text))
+
+
+def parse_request(text: str | bytes) -> PlanRequest:
+    """The plan request in JSON `text`, as `bapipe plan --request-only` writes it and the service takes it.
+
+    Raises:
+        FormatError: this is another document.
+        InvalidInputError: with every fault of the request.
+    """
+    return document_from(PlanRequest, parse_json(text))
 
 
 def _values(text: str | bytes, form: str | None, profile_batch: int | None, name: str) -> Any:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from bapipe.errors import Fault, FormatError
 from bapipe.faults import Document, parse
 from bapipe.plan import Plan
-from bapipe.problem import Cluster, ModelProfile
+from bapipe.problem import Cluster, ModelProfile, PlanRequest
 
 DOCUMENTS = {
     "a BaPipe plan": ("request", "status"),
@@ -24,10 +24,11 @@ DOCUMENTS = {
 
 TYPES: dict[type[Document], str] = {
     Plan: "a BaPipe plan",
+    PlanRequest: "a BaPipe plan request",
     ModelProfile: "a BaPipe model profile",
     Cluster: "a BaPipe cluster",
 }
-D = TypeVar("D", ModelProfile, Cluster, Plan)
+D = TypeVar("D", ModelProfile, Cluster, Plan, PlanRequest)
 
 
 def looks_like_json(text: str) -> bool:
@@ -42,7 +43,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def document_from(document: type[D], data: Any) -> D:
-    """The profile, cluster or plan in plain JSON values.
+    """The profile, cluster, plan or plan request in plain JSON values.
 
     Raises:
         FormatError: `wrong_document` when the fields are those of another document.
