@@ -5,7 +5,7 @@ WHEEL_ENV := build/wheel-env
 SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga reference readme wheel clean bench-rehearsal
+.PHONY: demo test test-fast lint format bench bench-executor bench-overhead schemas schedules fpga reference readme wheel clean bench-rehearsal bench-partition
 
 # The service as a real process, VGG-16 planned for four GPUs; writes demo/plan.json and demo/timeline.html.
 demo: .venv/.installed
@@ -44,6 +44,10 @@ bench-rehearsal: .venv/.dev
 # A step of the executor against the same step written by hand with torch.
 bench-overhead: .venv/.dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests/executor .venv/bin/python -m benchmarks.overhead
+
+# A small GPT-2 trained on CPUs: the planner's plan against as many layers on each rank.
+bench-partition: .venv/.dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/executor .venv/bin/python -m benchmarks.partition
 
 # docs/schemas, from the types.
 schemas: .venv/.installed
