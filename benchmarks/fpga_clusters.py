@@ -21,7 +21,8 @@ from bapipe.examples import load_example
 from bapipe.plan import Plan
 from bapipe.planner import plan
 from bapipe.precision import at_precision
-from bapipe.presets.boards import QSFP28, board_cluster
+from bapipe.presets.boards import board_cluster
+from bapipe.presets.links import QSFP28
 from bapipe.problem import Links, PlanRequest, ScheduleName
 
 MODELS = ("resnet50", "vgg16")

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from bapipe.presets.devices import DEVICE_KINDS
-from bapipe.problem import Cluster, Device, DeviceKind, Link, Links
+from bapipe.presets.links import QSFP28
+from bapipe.problem import Cluster, Device, DeviceKind, Links
 
 CLOCK_HZ = 300e6
 FIFO_BYTES = 2**20
-
-QSFP28 = Link(
-    bandwidth_bytes_per_s=12.5e9,
-    latency_s=1e-6,
-    mode="streaming",
-    chunks=64,
-    source=(
-        "nominal: a QSFP28 cage of 4 lanes of 25 Gb/s to each neighbour (UG1224, UG1318); latency of a serial link of "
-        "transceivers: assumed; 64 chunks a tensor: assumed"
-    ),
-)
 
 
 def design_on(board: str) -> DeviceKind:
@@ -28,8 +18,8 @@ def design_on(board: str) -> DeviceKind:
     fpga = kind.fpga.model_copy(update={"clock_hz": CLOCK_HZ, "fifo_bytes": FIFO_BYTES})
     sources = kind.sources | {
         "execution": "async: the design streams tensors to its neighbours",
-        "fpga.clock_hz": "assumed: 300 MHz, of a design that fills the chip",
-        "fpga.fifo_bytes": "assumed: 1 MiB of distributed memory in front of each link",
+        "fpga.clock_hz": "assumption: 300 MHz, of a design that fills the chip",
+        "fpga.fifo_bytes": "assumption: 1 MiB of distributed memory in front of each link",
     }
     return kind.model_copy(update={"execution": "async", "fpga": fpga, "sources": sources})
 

@@ -1,17 +1,13 @@
 """Device kinds that come with BaPipe, with the source of every figure.
 
 Peaks are of dense arithmetic: data sheets that quote sparsity are halved. `fp16` and `bf16` are tensor core peaks.
-`memory_bytes` is what the driver reports, not the round number on the box.
-
-An FPGA's memory limit is that of the memory beside the chip, where weights and stashes live; what is on the chip only
-passes them on, and stands in `fpga`. Its peak is that of its DSP slices, at the clock that they are rated for.
+`memory_bytes` is what the driver reports, not the round number on the box. FPGA boards are in `fpgas.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from bapipe.problem import DeviceKind, Fpga
+from bapipe.presets.fpgas import FPGAS
+from bapipe.problem import DeviceKind
 
 REFERENCE = DeviceKind(
     name="reference",
@@ -118,93 +114,7 @@ H100 = DeviceKind(
     },
 )
 
-# -2 at 0.85 V: both boards carry a part of speed grade 2L, which runs at that voltage.
-_DSP_CLOCK_HZ = 775e6
-_INT8_OPERATIONS_PER_SLICE = 2 * 1.75
-_BLOCK_RAM_BYTES = 36 * 1024 // 8
-_ULTRA_RAM_BYTES = 288 * 1024 // 8
-_DDR4_2400_BYTES_PER_S = 2.4e9 * 64 / 8
-
-
-@dataclass(frozen=True)
-class _Chip:
-    """A Virtex UltraScale+ device, as its maker's overview counts it."""
-
-    name: str
-    dsp_slices: int
-    block_rams: int
-    ultra_rams: int
-    held_against: str = ""
-
-
-_VU9P = _Chip("VU9P", 6_840, 2_160, 960)
-_VU29P = _Chip(
-    *("VU29P", 12_288, 2_688, 1_280),
-    "; those of the VU13P, whose size it has: a synthesis report for xcvu29p-fsga2577-2L-e calls 13,145 look-up tables "
-    "0.76 % of it, which makes 1.73 million, and the VU13P has 1,728,000",
-)
-
-
-def _fpga_board(name: str, chip: _Chip, memory_bytes: int, channels: int, memory: str) -> DeviceKind:
-    overview = f"DS890, UltraScale Architecture and Product Data Sheet: Overview, column {chip.name}{chip.held_against}"
-    clock = (
-        "DS923, Virtex UltraScale+ FPGA Data Sheet: DC and AC Switching Characteristics, DSP48 slice, FMAX with all "
-        "registers used, speed grade -2 at 0.85 V; a design's own clock is lower"
-    )
-    bandwidth = f"{memory}; nominal: {channels} x 64 data bits at 2,400 MT/s"
-    return DeviceKind(
-        name=name,
-        memory_bytes=memory_bytes,
-        peak_flops={"int8": chip.dsp_slices * _INT8_OPERATIONS_PER_SLICE * _DSP_CLOCK_HZ},
-        memory_bandwidth_bytes_per_s=channels * _DDR4_2400_BYTES_PER_S,
-        fpga=Fpga(
-            dsp_slices=chip.dsp_slices,
-            clock_hz=_DSP_CLOCK_HZ,
-            on_chip_bytes=chip.block_rams * _BLOCK_RAM_BYTES + chip.ultra_rams * _ULTRA_RAM_BYTES,
-            off_chip_bytes=memory_bytes,
-            off_chip_bandwidth_bytes_per_s=channels * _DDR4_2400_BYTES_PER_S,
-        ),
-        sources={
-            "name": f"AMD Xilinx {name} evaluation board, FPGA XC{chip.name}, speed grade 2L",
-            "memory_bytes": memory,
-            "reserved_bytes": "none: no framework runs on it",
-            "peak_flops": (
-                "DSP slices x clock x 2 x 1.75 INT8 multiply-accumulates; 1.75: WP486, Deep Learning with INT8 "
-                "Optimization on Xilinx Devices. Wider types: none, since how many slices one takes is up to the design"
-            ),
-            "memory_bandwidth_bytes_per_s": bandwidth,
-            "launch_overhead_s": "none: an operation is started by the design, not by a host",
-            "execution": "sync: an operation starts on whole tensors; say async for a design that streams them",
-            "fpga.dsp_slices": overview,
-            "fpga.clock_hz": clock,
-            "fpga.on_chip_bytes": (
-                f"{overview}: {chip.block_rams:,} block RAMs of 36 Kib, {chip.ultra_rams:,} UltraRAMs of 288 Kib"
-            ),
-            "fpga.off_chip_bytes": memory,
-            "fpga.off_chip_bandwidth_bytes_per_s": bandwidth,
-        },
-    )
-
-
-VCU118 = _fpga_board(
-    "VCU118",
-    _VU9P,
-    2 * 2 * 2**30,
-    2,
-    "Xilinx/XilinxBoardStore, boards/Xilinx/vcu118/2.4 (preset.xml): two DDR4 interfaces, each four MT40A256M16GE-083E "
-    "(4 Gib x 16) on 64 data bits, 2 GiB, period 833 ps; see also UG1224, VCU118 Evaluation Board User Guide",
-)
-
-VCU129 = _fpga_board(
-    "VCU129",
-    _VU29P,
-    16 * 2**30,
-    1,
-    "Xilinx/XilinxBoardStore, boards/Xilinx/vcu129/production/1.0 (preset.xml): one DDR4 RDIMM, MTA18ASF2G72PZ-2G9, "
-    "16 GiB on 64 data bits and 8 of ECC, period 833 ps; see also UG1318, VCU129 Evaluation Board User Guide",
-)
-
-DEVICE_KINDS = {kind.name: kind for kind in (REFERENCE, V100_16G, A100_40G, A100_80G, H100, VCU118, VCU129)}
+DEVICE_KINDS = {kind.name: kind for kind in (REFERENCE, V100_16G, A100_40G, A100_80G, H100, *FPGAS)}
 
 ALIASES = {"H100-80G": "H100"}
 """Other names a kind goes by."""

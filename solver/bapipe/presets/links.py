@@ -40,6 +40,18 @@ def staged_bandwidth(*bandwidths: float) -> float:
     return 1.0 / sum(1.0 / bandwidth for bandwidth in bandwidths)
 
 
+QSFP28 = Link(
+    bandwidth_bytes_per_s=12.5e9,
+    latency_s=1e-6,
+    mode="streaming",
+    chunks=64,
+    source=(
+        "nominal: a QSFP28 cage of 4 lanes of 25 Gb/s to each neighbour; VCU118 (UG1224), VCU128 (UG1302), VCU129 "
+        "(UG1318), U250 (UG1289) and U280 (UG1314) have two or more. Latency of a serial link of transceivers: "
+        "assumption; 64 chunks a tensor: assumption"
+    ),
+)
+
 LINKS = {
     "pcie3": _pcie(
         _PCIE3_BANDWIDTH,
@@ -76,4 +88,5 @@ LINKS = {
         "copies: preset pcie3. Latency: half of the 200 µs that the same table gives for an all-reduce of 40 bytes, "
         "which goes there and back",
     ),
+    "qsfp28": QSFP28,
 }

@@ -10,7 +10,7 @@ from bapipe.presets.links import staged_bandwidth
 from bapipe.problem import DeviceKind, Layer, LayerTime, ModelProfile, PlanRequest
 
 FIGURES = ("memory_bytes", "reserved_bytes", "peak_flops", "memory_bandwidth_bytes_per_s", "launch_overhead_s")
-FPGAS = ("VCU118", "VCU129")
+FPGAS = ("VCU118", "VCU128", "VCU129", "U250", "U280")
 
 
 @pytest.mark.parametrize("kind", device_kinds().values(), ids=lambda kind: kind.name)
@@ -42,15 +42,32 @@ def test_an_fpga_is_limited_by_the_memory_beside_its_chip(name: str) -> None:
     assert kind.memory_bytes == kind.fpga.off_chip_bytes
     assert kind.memory_bandwidth_bytes_per_s == kind.fpga.off_chip_bandwidth_bytes_per_s
     assert kind.fpga.on_chip_bytes < kind.fpga.off_chip_bytes
-    assert {f"fpga.{figure}" for figure in kind.fpga.model_fields_set} <= kind.sources.keys()
     assert kind.peak_flops["int8"] == kind.fpga.dsp_slices * kind.fpga.clock_hz * 3.5
     assert "execution" in kind.sources
 
 
+@pytest.mark.parametrize("name", FPGAS)
+def test_every_figure_of_a_board_has_a_source_its_defaults_too(name: str) -> None:
+    kind = device_kinds()[name]
+    assert kind.fpga is not None
+    figures = {f"fpga.{figure}" for figure in type(kind.fpga).model_fields if figure != "energy"}
+    figures |= {f"fpga.energy.{figure}" for figure in type(kind.fpga.energy).model_fields}
+    figures |= {"execution", *FIGURES}
+    assert figures <= kind.sources.keys()
+
+
 def test_on_chip_memory_is_what_the_data_sheets_say_in_megabits() -> None:
-    """Block RAM and UltraRAM: 75.9 and 270 Mb on a VU9P, 94.5 and 360 Mb on a VU29P."""
-    sizes = [kind.fpga.on_chip_bytes * 8 / 2**20 for name in FPGAS if (kind := device_kinds()[name]).fpga]
-    assert sizes == pytest.approx([75.9 + 270, 94.5 + 360], abs=0.05)
+    """Block RAM and UltraRAM: 75.9 and 270 Mb on a VU9P, 70.9 and 270 Mb on a VU37P, 94.5 and 360 Mb on a VU13P."""
+    sizes = {name: kind.fpga.on_chip_bytes * 8 / 2**20 for name in FPGAS if (kind := device_kinds()[name]).fpga}
+    small, large = pytest.approx(70.9 + 270, abs=0.05), pytest.approx(94.5 + 360, abs=0.05)
+    assert sizes.pop("VCU118") == pytest.approx(75.9 + 270, abs=0.05)
+    assert sizes == {"VCU128": small, "U280": small, "VCU129": large, "U250": large}
+
+
+def test_memory_in_the_package_is_460_gb_a_second_and_beside_it_77() -> None:
+    """Both figures as AMD rounds them, UG1393."""
+    rates = {name: device_kinds()[name].memory_bandwidth_bytes_per_s for name in FPGAS}
+    assert [rates[name] for name in ("VCU128", "U280", "U250")] == pytest.approx([460e9, 460e9, 77e9], rel=3e-3)
 
 
 def test_fpgas_can_be_planned_for() -> None:
@@ -66,7 +83,7 @@ def test_fpgas_can_be_planned_for() -> None:
 
 def test_every_link_has_a_source_and_a_latency() -> None:
     assert links().keys() == {
-        "pcie3", "pcie4", "nvlink2", "nvlink3", "nvlink4", "25Gb", "100Gb", "400Gb", "gloo-pcie",
+        "pcie3", "pcie4", "nvlink2", "nvlink3", "nvlink4", "25Gb", "100Gb", "400Gb", "gloo-pcie", "qsfp28",
     }  # fmt: skip
     for link in links().values():
         assert link.source

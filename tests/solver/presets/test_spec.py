@@ -101,6 +101,7 @@ def test_a_streaming_link_makes_fpgas_asynchronous() -> None:
     assert cluster.links.within_host.chunks == 16
     assert {kind.name: kind.execution for kind in cluster.kinds} == {"VCU118": "async", "V100-16G": "sync"}
     assert cluster_from_spec("2xVCU118:100Gb").kinds[0].execution == "sync"
+    assert cluster_from_spec("2xU280:qsfp28").kinds[0].execution == "async"
     ordered = cluster_from_spec("2xreference:1GB/s,mode=blocking,exchange=ordered").links.within_host
     assert (ordered.mode, ordered.exchange) == ("blocking", "ordered")
 
