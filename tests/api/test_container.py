@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bapipe.formats import to_json
 from bapipe_api import Settings
 from bapipe_api.database import Database
 from bapipe_api.keys import Keys
@@ -24,7 +25,8 @@ from bapipe_api.migrate import migrate
 from serving.postgres import Cluster
 
 ROOT = Path(__file__).parents[2]
-IMAGES = ("api", "worker")
+SERVICE = ("api", "worker")
+IMAGES = (*SERVICE, "executor")
 TOOLS = Path(sys.executable).parent
 
 Instruction = tuple[str, str]
@@ -81,9 +83,7 @@ def container(
     image: str, folder: Path, **settings: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], bool]]]:
     """What the image runs, with the image's environment and these settings and no other; and its health check."""
-    environment = dict(pair.split("=", 1) for pair in argument(image, "ENV").split())
-    environment = {name: value.replace("/data", str(folder)) for name, value in environment.items()} | settings
-    environment["PATH"] = f"{TOOLS}{os.pathsep}/usr/bin:/bin"
+    environment = environment_of(image, folder) | settings
     assert json.loads(argument(image, "ENTRYPOINT")) == ["tini", "--"]
     process = subprocess.Popen(_command(argument(image, "CMD")), env=environment, cwd=folder)
     check = _command(argument(image, "HEALTHCHECK").partition(" CMD ")[2])
@@ -96,6 +96,13 @@ def container(
     finally:
         process.kill()
         process.wait()
+
+
+def environment_of(image: str, folder: Path) -> dict[str, str]:
+    """The image's, with `folder` for its volume and these programs for its own."""
+    environment = dict(pair.split("=", 1) for pair in argument(image, "ENV").split())
+    environment = {name: value.replace("/data", str(folder)) for name, value in environment.items()}
+    return environment | {"PATH": f"{TOOLS}{os.pathsep}/usr/bin:/bin"}
 
 
 def _command(text: str) -> list[str]:
@@ -144,8 +151,32 @@ def test_service_and_worker_on_postgresql(tmp_path: Path, postgres: Cluster) -> 
         assert not works()
 
 
+@pytest.mark.xdist_group("executor workers")
+def test_the_executor_trains(tmp_path: Path) -> None:
+    """With the options of the job, but those for several hosts; a single rank, since each takes seconds to start."""
+    pytest.importorskip("torch", reason="the executor needs torch: install bapipe[executor]")
+    from bapipe_executor.models.gpt2 import tiny
+    from harness.plans import make_plan
+
+    plan = make_plan(tiny(), (tiny().names,), ((0,),), (("0F0", "0B0", "0F1", "0B1"),), 2, name="1f1b")
+    (tmp_path / "plan.json").write_text(to_json(plan), encoding="utf-8")
+    job = next(manifest for _, manifest in manifests() if manifest["kind"] == "Job")
+    program, command, path, *options = job["spec"]["template"]["spec"]["containers"][0]["args"]
+    options = [option for option in options if not option.startswith(("--host", "--rendezvous", "--steps"))]
+    done = subprocess.run(
+        [TOOLS / program, command, Path(path).name, *options, "--steps=1"],
+        env=environment_of("executor", tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1 step; loss ")
+
+
 def manifests() -> list[tuple[str, dict[str, Any]]]:
-    paths = sorted((ROOT / "docker" / "kubernetes").glob("*.yaml"))
+    paths = [*sorted((ROOT / "docker" / "kubernetes").glob("*.yaml")), ROOT / "docker" / "executor" / "job.yaml"]
     return [(path.name, document) for path in paths for document in yaml.safe_load_all(path.read_text())]
 
 
@@ -157,7 +188,7 @@ def test_a_manifest_is_valid(name: str, manifest: dict[str, Any]) -> None:
 
 
 def test_every_pod_has_as_few_rights_as_can_be() -> None:
-    pods = [one["spec"]["template"]["spec"] for _, one in manifests() if one["kind"] == "Deployment"]
+    pods = [one["spec"]["template"]["spec"] for _, one in manifests() if one["kind"] in ("Deployment", "Job")]
     assert len(pods) == len(IMAGES)
     for pod in pods:
         assert pod["automountServiceAccountToken"] is False
@@ -173,7 +204,7 @@ def test_every_pod_has_as_few_rights_as_can_be() -> None:
             only["name"], "USER"
         )
         assert {"requests", "limits"} <= only["resources"].keys()
-        assert "livenessProbe" in only
+        assert ("livenessProbe" in only) == (only["name"] in SERVICE)
 
 
 def test_the_composition_is_valid() -> None:
@@ -183,7 +214,7 @@ def test_the_composition_is_valid() -> None:
     services = yaml.safe_load(path.read_text())["services"]
     assert set(services) == {"api", "worker", "postgres"}
     assert services["worker"]["deploy"]["replicas"] == 2
-    for name in IMAGES:
+    for name in SERVICE:
         assert (ROOT / "docker" / services[name]["build"]["context"] / services[name]["build"]["dockerfile"]).exists()
         assert services[name]["read_only"] is True
         assert services[name]["cap_drop"] == ["ALL"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bapipe.plan import Plan
-from bapipe.quantities import seconds_text
+from bapipe.quantities import counted, seconds_text
 from bapipe.wording import arrangement_text
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import read_feasible_plan
@@ -177,8 +177,8 @@ def run(
 
             supervise(subject, spec, on_event, max_restarts if checkpoint else 0, place)
         if last:
-            text = f"{last['step']} steps; loss {last['loss']:.6g}; the last step took {seconds_text(last['step_s'])}"
-            console().print(f"{text}, {last['samples_per_s']:.4g} samples/s")
+            took = f"the last step took {seconds_text(last['step_s'])}, {last['samples_per_s']:.4g} samples/s"
+            console().print(f"{counted(last['step'], 'step')}; loss {last['loss']:.6g}; {took}")
         if report is not None and host_rank == 0 and last:
             from bapipe_executor.measured.report_files import write_report
 
