@@ -2,6 +2,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 WHEEL_ENV := build/wheel-env
+CLIENT_ENV := build/client-env
 SOURCES := solver/bapipe api/bapipe_api api/bapipe_client api/bapipe_cli executor/bapipe_executor benchmarks
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -13,7 +14,7 @@ demo: .venv/.installed
 
 # What CI runs: the linters, then every test against the built and installed wheel.
 test: lint wheel
-	BAPIPE_TESTED=wheel $(WHEEL_ENV)/bin/pytest -n $(WORKERS) --dist loadgroup
+	BAPIPE_TESTED=wheel BAPIPE_CLIENT_ENV=$(CLIENT_ENV) $(WHEEL_ENV)/bin/pytest -n $(WORKERS) --dist loadgroup
 
 # The same tests against the checkout, for the time between two edits.
 test-fast: .venv/.dev
@@ -70,12 +71,15 @@ reference: .venv/.installed
 readme: .venv/.dev
 	BAPIPE_WRITE_README=1 .venv/bin/pytest -q tests/system/test_readme.py
 
-# The wheel, built and installed with the development tools into an environment that never sees the checkout.
-wheel: $(WHEEL_ENV)/.venv
+# The wheel, built and installed with the development tools into an environment that never sees the checkout; and without
+# any extra, as those have it who only call a service, into another.
+wheel: $(WHEEL_ENV)/.venv $(CLIENT_ENV)/.venv
 	rm -rf build/wheel
 	$(WHEEL_ENV)/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	$(WHEEL_ENV)/bin/python -m pip install --quiet "$$(echo build/wheel/*.whl)[dev]"
 	$(WHEEL_ENV)/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	$(CLIENT_ENV)/bin/python -m pip install --quiet build/wheel/*.whl
+	$(CLIENT_ENV)/bin/python -m pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
 
 clean:
 	rm -rf .venv build dist demo
@@ -91,4 +95,8 @@ clean:
 
 $(WHEEL_ENV)/.venv: pyproject.toml
 	$(PYTHON) -m venv $(WHEEL_ENV)
+	touch $@
+
+$(CLIENT_ENV)/.venv: pyproject.toml
+	$(PYTHON) -m venv --clear $(CLIENT_ENV)
 	touch $@

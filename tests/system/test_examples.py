@@ -1,7 +1,8 @@
-"""The example programs run, each against a service as a user starts it."""
+"""The example programs run, each against a service as a user starts it; they need nothing but the client."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+CLIENT_ENV = os.environ.get("BAPIPE_CLIENT_ENV")
+PYTHON = str(ROOT / CLIENT_ENV / "bin" / "python") if CLIENT_ENV else sys.executable
+"""Where there is an environment with the client only, the examples run there."""
+
 PRINTS = {
     "plan.py": r"optimal: \d+\.\d\d ms a step, gap 0\.00%\nstage 0 on host0/gpu0: features",
     "follow.py": r"plan [0-9a-f]{32} is (queued|running)\n(.*\n)+(succeeded|cancelled|timed_out), with a plan: True",
@@ -26,7 +32,7 @@ def test_every_example_is_run() -> None:
 
 @pytest.mark.parametrize("name", PRINTS)
 def test_an_example_runs(name: str, service: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", str(EXAMPLES / "sdk" / name), service]
+    command = [PYTHON, "-W", "error", str(EXAMPLES / "sdk" / name), service]
     command += [str(EXAMPLES / "tiny.graph.txt")] if name == "files.py" else []
 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
