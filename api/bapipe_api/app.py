@@ -12,30 +12,32 @@ from fastapi.concurrency import run_in_threadpool
 
 from bapipe_api import problems
 from bapipe_api.cache import KnownBodies
+from bapipe_api.collection import EMULATIONS, PLANS, SIMULATIONS
 from bapipe_api.database import Database, sole_user
 from bapipe_api.dependencies import Service
 from bapipe_api.engines import make_engine, worker_name
 from bapipe_api.keys import Keys
 from bapipe_api.metrics import Metrics
 from bapipe_api.migrate import migrate
-from bapipe_api.routes import artifacts, emulations, events, health, inputs, plans, presets, simulations
+from bapipe_api.routes import exports, health, inputs, presets
+from bapipe_api.routes.jobs import job_router
 from bapipe_api.settings import Settings
 from bapipe_api.store import Store
 from bapipe_api.watching import Watcher
-from bapipe_api.work import Solve
+from bapipe_api.work import Tasks
 
 
-def create_app(settings: Settings | None = None, *, solve: Solve | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, tasks: Tasks | None = None) -> FastAPI:
     """The service as an ASGI application. `settings` None: from the environment.
 
-    `solve` runs in a thread; None: the search, in a process of its own.
+    `tasks`: what jobs do; None: the search and the replays, each in a process of its own.
     """
     settings = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with ExitStack() as stack:
-            service = await run_in_threadpool(_open, settings, solve, stack)
+            service = await run_in_threadpool(_open, settings, tasks, stack)
             app.state.service = service
             try:
                 yield
@@ -56,12 +58,15 @@ def create_app(settings: Settings | None = None, *, solve: Solve | None = None) 
     app.state.settings = settings
     app.state.readers = CapacityLimiter(settings.max_concurrent_solves)
     problems.install(app)
-    for part in (plans, events, artifacts, inputs, simulations, emulations, presets, health):
+    exported = (exports.router, inputs.router)
+    for router in (job_router(PLANS), *exported, job_router(SIMULATIONS), job_router(EMULATIONS)):
+        app.include_router(router)
+    for part in (presets, health):
         app.include_router(part.router)
     return app
 
 
-def _open(settings: Settings, solve: Solve | None, stack: ExitStack) -> Service:
+def _open(settings: Settings, tasks: Tasks | None, stack: ExitStack) -> Service:
     """Everything that the service has, its store migrated and its engine started."""
     database = stack.enter_context(Database(settings.url))
     stack.enter_context(sole_user(database))
@@ -73,6 +78,6 @@ def _open(settings: Settings, solve: Solve | None, stack: ExitStack) -> Service:
     )
     metrics = Metrics()
     metrics.watch_queue(store.counts)
-    engine = make_engine(settings, database, metrics, worker_name("api"), solve)
+    engine = make_engine(settings, database, metrics, worker_name("api"), tasks)
     engine.start()
     return Service(database, store, Keys(database), engine, Watcher(store), metrics, KnownBodies())

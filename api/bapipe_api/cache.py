@@ -35,20 +35,20 @@ class KnownBodies:
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._keys: OrderedDict[str, str] = OrderedDict()
+        self._keys: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._guard = threading.Lock()
 
-    def key_of(self, body_hash: str) -> str | None:
-        """The cache key of the request in this body, if it was right, and is remembered."""
+    def key_of(self, kind: str, body_hash: str) -> str | None:
+        """The cache key of the request in this body, if it was right for this kind of job, and is remembered."""
         with self._guard:
-            key = self._keys.get(body_hash)
+            key = self._keys.get((kind, body_hash))
             if key is not None:
-                self._keys.move_to_end(body_hash)
+                self._keys.move_to_end((kind, body_hash))
             return key
 
-    def remember(self, body_hash: str, key: str) -> None:
-        """The request in this body is right, and this is its cache key."""
+    def remember(self, kind: str, body_hash: str, key: str) -> None:
+        """The request in this body is right for this kind of job, and this is its cache key."""
         with self._guard:
-            self._keys[body_hash] = key
+            self._keys[kind, body_hash] = key
             while len(self._keys) > self._most:
                 self._keys.popitem(last=False)

@@ -6,9 +6,10 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Update, delete, exists, select, update
+from sqlalchemy import Update, case, delete, exists, select, update
 from sqlalchemy.orm import Session
 
+from bapipe_api.kinds import Kind
 from bapipe_api.records import Ending, Event, Progress, Record, event_json
 from bapipe_api.states import UNFINISHED, State
 from bapipe_api.tables import EventRow, JobRow, ResultRow
@@ -38,7 +39,8 @@ def end(session: Session, statement: Update, ending: Ending) -> bool:
         session.add(result)
         session.flush()
         values["result_id"] = result.id
-    if ending.result is not None or ending.state == State.CANCELLED:
+        values["request"] = case((JobRow.kind == Kind.PLAN, ""), else_=JobRow.request)
+    if ending.state == State.CANCELLED:
         values["request"] = ""
     changed = change(session, statement, ending.progress, **values)
     if not changed and ending.result is not None:
@@ -46,9 +48,9 @@ def end(session: Session, statement: Update, ending: Ending) -> bool:
     return changed
 
 
-def forget_oldest(session: Session, keep: int) -> None:
-    """Deletes all but the last `keep` jobs that have ended, and the results that no job refers to any more."""
-    newest_first = select(JobRow.id, JobRow.result_id).where(JobRow.finished_at.is_not(None))
+def forget_oldest(session: Session, kind: str, keep: int) -> None:
+    """Deletes all but the last `keep` jobs of a kind that have ended, and results that no job refers to any more."""
+    newest_first = select(JobRow.id, JobRow.result_id).where(JobRow.kind == kind, JobRow.finished_at.is_not(None))
     surplus = session.execute(newest_first.order_by(JobRow.finished_at.desc()).offset(keep)).all()
     if not surplus:
         return
@@ -67,7 +69,7 @@ def job(job_id: str, *states: State) -> Update:
 def record_of(row: JobRow, result: str | None = None) -> Record:
     return Record(
         row.id,
-        row.kind,
+        Kind(row.kind),
         State(row.state),
         row.created_at,
         row.started_at,

@@ -7,7 +7,7 @@ import threading
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from bapipe.isolation import warm_up
+from bapipe.child import warm_up
 from bapipe_api.leases import Lease, Leases, names
 from bapipe_api.records import Record
 from bapipe_api.runner import Runner, brief

@@ -11,24 +11,25 @@ from bapipe.planner import plan_isolated
 from bapipe_api.database import Database
 from bapipe_api.embedded import EmbeddedEngine
 from bapipe_api.engine import JobEngine
+from bapipe_api.kinds import Kind
 from bapipe_api.leases import Leases
 from bapipe_api.metrics import Metrics
 from bapipe_api.runner import Runner
 from bapipe_api.settings import Settings
-from bapipe_api.work import PlanWork, Solve, Work
+from bapipe_api.work import PlanWork, ReplayWork, Solve, Tasks, Work
 
 RENEWALS = 5
 """How often a worker says that it lives, within the time after which it counts as dead."""
 
 
 def make_engine(
-    settings: Settings, database: Database, metrics: Metrics, worker: str, solve: Solve | None = None
+    settings: Settings, database: Database, metrics: Metrics, worker: str, tasks: Tasks | None = None
 ) -> JobEngine:
     """The engine of the service, not started."""
     if settings.distributed:
         return _distributed(settings, database, metrics, worker)
     leases = Leases(database, worker, lease_s=None, max_attempts=settings.max_attempts, keep_jobs=settings.keep_plans)
-    runner = Runner(leases, kinds_of_work(settings, solve), metrics)
+    runner = Runner(leases, kinds_of_work(settings, tasks), metrics)
     return EmbeddedEngine(leases, runner, slots=settings.max_concurrent_solves)
 
 
@@ -55,10 +56,15 @@ def _distributed(settings: Settings, database: Database, metrics: Metrics, worke
     return DistributedEngine(leases, queue, sweeper, lease_s=settings.lease_s)
 
 
-def kinds_of_work(settings: Settings, solve: Solve | None) -> dict[str, Work]:
-    """How each kind of job is done; `solve` None: by the search, in a process of its own."""
-    search: Solve = solve or partial(plan_isolated, memory_limit_bytes=settings.max_search_memory_bytes)
-    return {"plan": PlanWork(search)}
+def kinds_of_work(settings: Settings, tasks: Tasks | None) -> dict[Kind, Work]:
+    """How each kind of job is done, each in a process of its own; `tasks` None: by the search and the replays."""
+    tasks, most_s, most_bytes = tasks or Tasks(), settings.max_time_limit_s, settings.max_search_memory_bytes
+    search: Solve = tasks.solve or partial(plan_isolated, memory_limit_bytes=most_bytes)
+    return {
+        Kind.PLAN: PlanWork(search),
+        Kind.SIMULATION: ReplayWork(tasks.simulate, most_s, most_bytes),
+        Kind.EMULATION: ReplayWork(tasks.emulate, most_s, most_bytes),
+    }
 
 
 def worker_name(role: str) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Annotated
 
+from fastapi import Depends, Header
 from fastapi.concurrency import run_in_threadpool
 
 from bapipe_api.records import Event
@@ -19,6 +21,19 @@ SILENCE_S = 15.0
 """After so long a comment is sent, so that nobody on the way takes the connection for dead."""
 
 RETRY_MS = 2000
+
+LastEventId = Annotated[
+    str | None,
+    Header(alias="Last-Event-ID", description="the `id` of the last event that was received: only later ones are sent"),
+]
+
+
+async def _last_event(last_event_id: LastEventId = None) -> int:
+    """The number of the last event that the client has; what is none counts as 0."""
+    return int(last_event_id) if last_event_id and last_event_id.isdecimal() and len(last_event_id) < 10 else 0
+
+
+LastEvent = Annotated[int, Depends(_last_event)]
 
 
 async def event_stream(store: Store, watcher: Watcher, job_id: str, after: int) -> AsyncIterator[str]:

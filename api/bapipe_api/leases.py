@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Update, delete, func, select, update
+from sqlalchemy import ColumnElement, Select, Update, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from bapipe_api.changes import change, end, forget_oldest, job
 from bapipe_api.database import Database
+from bapipe_api.kinds import Kind
 from bapipe_api.records import Ending, Progress, cancelled, killed
 from bapipe_api.states import HELD, State
 from bapipe_api.tables import JobRow, WorkerRow
@@ -23,10 +24,18 @@ class Lease:
     """A job that this process holds, for its `attempt`-th attempt."""
 
     job_id: str
-    kind: str
+    kind: Kind
     request: str
     attempt: int
     token: str
+
+
+class Taken(NamedTuple):
+    """A job that was taken back, and the state that it is then in."""
+
+    job_id: str
+    kind: Kind
+    state: State
 
 
 class Leases:
@@ -85,7 +94,7 @@ class Leases:
         with self._database.write() as session:
             ended = end(session, _held(lease), ending)
             if ended:
-                forget_oldest(session, self._keep_jobs)
+                forget_oldest(session, lease.kind, self._keep_jobs)
             return ended
 
     def release(self, lease: Lease) -> bool:
@@ -102,15 +111,13 @@ class Leases:
         with self._database.write() as session:
             return self._lost(session, lease.job_id, lease.token, lease.attempt, result)
 
-    def sweep(self) -> list[tuple[str, State]]:
-        """Takes back the jobs of workers that were not heard of in time; the state that each is then in."""
-        query = select(JobRow.id, JobRow.lease_token, JobRow.attempt)
-        stale = query.where(JobRow.state.in_(HELD), JobRow.lease_until < self._database.now_s())
-        return self._take_back(stale)
+    def sweep(self) -> list[Taken]:
+        """Takes back the jobs of workers that were not heard of in time."""
+        return self._take_back(JobRow.lease_until < self._database.now_s())
 
-    def take_back_all(self) -> list[tuple[str, State]]:
+    def take_back_all(self) -> list[Taken]:
         """Takes back every job that is held: for a process that is the only one, and starts."""
-        return self._take_back(select(JobRow.id, JobRow.lease_token, JobRow.attempt).where(JobRow.state.in_(HELD)))
+        return self._take_back()
 
     def live_workers(self, within_s: float, prefix: str = "") -> int:
         """How many workers, whose names begin so, were heard of in the last `within_s`."""
@@ -142,17 +149,18 @@ class Leases:
             if not taken:
                 return None
             row = session.scalars(select(JobRow).where(JobRow.lease_token == token)).one()
-            return Lease(row.id, row.kind, row.request, row.attempt, token)
+            return Lease(row.id, Kind(row.kind), row.request, row.attempt, token)
 
-    def _take_back(self, which: Select[str, str | None, int]) -> list[tuple[str, State]]:
+    def _take_back(self, *which: ColumnElement[bool]) -> list[Taken]:
+        query = select(JobRow.id, JobRow.kind, JobRow.lease_token, JobRow.attempt)
         with self._database.read() as session:
-            rows = session.execute(which).all()
+            rows = session.execute(query.where(JobRow.state.in_(HELD), *which)).all()
         taken = []
-        for job_id, token, attempt in rows:
+        for job_id, kind, token, attempt in rows:
             with self._database.write() as session:
                 state = self._lost(session, job_id, str(token), attempt, None)
             if state is not None:
-                taken.append((job_id, state))
+                taken.append(Taken(job_id, Kind(kind), state))
         return taken
 
     def _lost(self, session: Session, job_id: str, token: str, attempt: int, result: str | None) -> State | None:
@@ -177,6 +185,6 @@ def _held(lease: Lease) -> Update:
     return job(lease.job_id, *HELD).where(JobRow.lease_token == lease.token)
 
 
-def names(jobs: Iterable[tuple[str, State]]) -> str:
+def names(jobs: Iterable[Taken]) -> str:
     """For the log."""
-    return ", ".join(f"{job_id} {state}" for job_id, state in jobs)
+    return ", ".join(f"{job.kind} {job.job_id} {job.state}" for job in jobs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bapipe.emulation import EmulationRequest
+from bapipe.emulation.emulate import emulation_faults
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan
 from bapipe.planner import validate
 from bapipe.problem import PlanRequest
+from bapipe.replays import located
+from bapipe.simulator import replay_faults
 from bapipe_api.settings import Settings
 
 MAX_OBJECTS = 500_000
@@ -28,25 +31,27 @@ def read_request(body: bytes, settings: Settings) -> PlanRequest:
     return request
 
 
-def read_plan(body: bytes, settings: Settings) -> Plan:
-    """The plan in `body`, right in itself and within this service's limits.
+def read_simulation(body: bytes, settings: Settings) -> Plan:
+    """The plan in `body`: right in itself, within this service's limits, and one that can be replayed.
 
     Raises:
         InvalidInputError: with every fault.
     """
     plan = parse(Plan, _read_json(body))
     _refuse(_plan_faults(plan, settings))
+    _refuse(replay_faults(plan))
     return plan
 
 
 def read_emulation(body: bytes, settings: Settings) -> EmulationRequest:
-    """The plan and the faults to emulate in `body`, right in themselves and within this service's limits.
+    """The plan and the faults to emulate in `body`, as `read_simulation` reads a plan.
 
     Raises:
         InvalidInputError: with every fault.
     """
     asked = parse(EmulationRequest, _read_json(body))
-    _refuse(Fault(f.code, f.detail, f"/plan{f.pointer}") for f in _plan_faults(asked.plan, settings))
+    _refuse(located(_plan_faults(asked.plan, settings)))
+    _refuse(located(emulation_faults(asked.plan, asked.options)))
     return asked
 
 
@@ -61,7 +66,7 @@ def _read_json(body: bytes) -> Any:
     return parse_json(body)
 
 
-def _refuse(faults: Iterator[Fault]) -> None:
+def _refuse(faults: Iterable[Fault]) -> None:
     found = list(faults)
     if found:
         raise InvalidInputError(found)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from bapipe_api.kinds import Kind
 from bapipe_api.states import State
 
 SOLVE_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
@@ -16,25 +17,35 @@ SOLVE_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3
 class Metrics:
     """The figures of this process, in a registry of their own.
 
-    `bapipe_jobs_total{state}` counts how often this process brought a job into a state; `solve_duration` is observed
-    for every attempt.
+    `bapipe_jobs_total{kind,state}` counts how often this process brought a job into a state,
+    `bapipe_solve_duration_seconds{kind}` how long every attempt took.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self._jobs = Counter("bapipe_jobs", "Jobs brought into a state", ["state"], registry=self.registry)
-        for state in State:
-            self._jobs.labels(state.value)
-        self.solve_duration = Histogram(
-            "bapipe_solve_duration_seconds", "Attempts to do a job", buckets=SOLVE_BUCKETS_S, registry=self.registry
+        self._jobs = Counter("bapipe_jobs", "Jobs brought into a state", ["kind", "state"], registry=self.registry)
+        self._duration = Histogram(
+            "bapipe_solve_duration_seconds",
+            "Attempts to do a job",
+            ["kind"],
+            buckets=SOLVE_BUCKETS_S,
+            registry=self.registry,
         )
+        for kind in Kind:
+            self._duration.labels(kind.value)
+            for state in State:
+                self._jobs.labels(kind.value, state.value)
 
-    def count(self, state: State | None) -> None:
+    def count(self, kind: Kind, state: State | None) -> None:
         """A job is now in `state`; None: it is not known in which."""
         if state is not None:
-            self._jobs.labels(state.value).inc()
+            self._jobs.labels(kind.value, state.value).inc()
+
+    def observe(self, kind: Kind, seconds: float) -> None:
+        """An attempt at a job took so long."""
+        self._duration.labels(kind.value).observe(seconds)
 
     def watch_queue(self, counts: Callable[[], dict[State, int]]) -> None:
         """Asks `counts` for the jobs in each unfinished state whenever Prometheus asks."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from bapipe.emulation import EmulationOptions
-from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
+from bapipe_api.examples import EMULATION_EXAMPLES, PLAN_REQUEST_EXAMPLES, SIMULATION_EXAMPLES
 from bapipe_api.problems import MEDIA_TYPE, Problem
 
 REASONS = {
@@ -16,21 +18,21 @@ REASONS = {
     413: "The body is over the limit.",
     415: "The body is of a kind, or has a content coding, that is not taken here.",
     422: "The input is wrong: `errors` holds every fault, with its JSON pointer.",
-    409: "The plan is not in a state for this.",
+    409: "The job is not in a state for this.",
     429: "As many of your jobs are unfinished as may be; `Retry-After` says when to try again.",
     503: "The service cannot take this now; `Retry-After` says when to try again.",
 }
 
 RETRY_AFTER = {"description": "seconds after which to try again", "schema": {"type": "integer", "minimum": 0}}
-LOCATION = {"description": "where the plan is kept", "schema": {"type": "string"}}
-CACHE = {"description": "whether an earlier search's answer is this one", "schema": {"enum": ["hit", "miss"]}}
+LOCATION = {"description": "where the answer is kept", "schema": {"type": "string"}}
+CACHE = {"description": "whether the answer of an earlier job is this one's", "schema": {"enum": ["hit", "miss"]}}
 ETAG = {"description": "a strong validator: the same bytes have the same one", "schema": {"type": "string"}}
 
 PLAN_REQUEST: dict[str, Any] = {
     "schema": {"$ref": "#/components/schemas/PlanRequest"},
     "examples": PLAN_REQUEST_EXAMPLES,
 }
-PLAN: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Plan"}}
+SIMULATION: dict[str, Any] = {"schema": {"$ref": "#/components/schemas/Plan"}, "examples": SIMULATION_EXAMPLES}
 
 
 def _whole(schema: Any, parts: dict[str, Any]) -> Any:
@@ -54,14 +56,15 @@ EMULATION: dict[str, Any] = {
             "plan": {"$ref": "#/components/schemas/Plan"},
             "options": _whole(_OPTIONS, _OPTIONS["$defs"]),
         },
-    }
+    },
+    "examples": EMULATION_EXAMPLES,
 }
 
 PREFER = {
     "name": "Prefer",
     "in": "header",
     "required": False,
-    "description": "RFC 7240: `wait=N` waits at most N seconds for the plan; without it the answer comes at once.",
+    "description": "RFC 7240: `wait=N` waits at most N seconds for the answer; without it there is one at once.",
     "schema": {"type": "string"},
     "example": "wait=60",
 }
@@ -79,24 +82,53 @@ CACHE_CONTROL = {
     "name": "Cache-Control",
     "in": "header",
     "required": False,
-    "description": "`no-cache`: search again, though the same request was answered before.",
+    "description": "`no-cache`: do it again, though the same request was answered before.",
     "schema": {"type": "string"},
 }
 
-SUBMITTED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The search has ended: its plan, or why there is none.",
-        "headers": {"Location": LOCATION, "Cache": CACHE, "ETag": ETAG},
-    },
-    202: {
-        "description": "The search goes on; read it at `Location`.",
-        "headers": {"Location": LOCATION, "Cache": CACHE, "Retry-After": RETRY_AFTER},
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PlanResource"}}},
-    },
-}
+
+def submitted(resource: type[BaseModel], work: str) -> dict[int | str, dict[str, Any]]:
+    """The answers to who asks for a job."""
+    return {
+        200: {
+            "description": f"The {work} has ended: its answer, or why there is none.",
+            "headers": {"Location": LOCATION, "Cache": CACHE, "ETag": ETAG},
+        },
+        202: {
+            "description": f"The {work} goes on; read it at `Location`.",
+            "headers": {"Location": LOCATION, "Cache": CACHE, "Retry-After": RETRY_AFTER},
+            "model": resource,
+        },
+    }
 
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already (`If-None-Match`)."}}
+
+TRACE: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The trace.", "content": {"application/json": {"schema": {}}}},
+    **NOT_MODIFIED,
+}
+
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events, each with the state, the phase and, of a search, in seconds of the objective, the best "
+        "plan so far (`incumbent_s`), what no plan can beat (`lower_bound_s`), and the `gap` between them.",
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string", "description": "the number of the event"},
+                        "event": {"enum": ["progress", "end"]},
+                        "data": {"type": "string", "contentMediaType": "application/json"},
+                        "retry": {"type": ["string", "integer"]},
+                    },
+                }
+            }
+        },
+    },
+    204: {"description": "The last event was received before: there will be no more."},
+}
 
 ANY_FILE = ("application/json", "text/plain", "application/octet-stream")
 """The kinds of a body whose format is found by its content."""

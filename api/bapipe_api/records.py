@@ -8,6 +8,7 @@ from datetime import datetime
 from http import HTTPStatus
 
 from bapipe.errors import Fault
+from bapipe_api.kinds import Kind
 from bapipe_api.problems import problem
 from bapipe_api.states import UNFINISHED, State
 
@@ -17,7 +18,7 @@ class Record:
     """A job as it is stored. `result` (a plan, a simulation) and `error` (a problem) are JSON texts."""
 
     id: str
-    kind: str
+    kind: Kind
     state: State
     created_at: datetime
     started_at: datetime | None = None
@@ -61,8 +62,8 @@ class Ending:
     progress: Progress | None = None
 
 
-CANCELLED = Fault("cancelled", "the search was cancelled; what it had found by then is kept")
-INTERNAL = Fault("internal_error", "the search met an error of its own; the service's log says which")
+CANCELLED = Fault("cancelled", "the job was cancelled; what it had found by then is kept")
+INTERNAL = Fault("internal_error", "the job met an error of its own; the service's log says which")
 
 
 def cancelled(result: str | None = None, progress: Progress | None = None) -> Ending:
@@ -70,9 +71,9 @@ def cancelled(result: str | None = None, progress: Progress | None = None) -> En
 
 
 def killed(attempts: int, result: str | None = None) -> Ending:
-    """The process that searched, or its worker, ended `attempts` times before the search did."""
+    """The process that did the job, or its worker, ended `attempts` times before the job did."""
     detail = (
-        f"{attempts} attempts at this search were ended from outside, or crashed; it may need more memory than its "
+        f"{attempts} attempts at this job were ended from outside, or crashed; it may need more memory than its "
         "machine has"
     )
     return Ending(State.FAILED, result, problem_json(HTTPStatus.INTERNAL_SERVER_ERROR, Fault("killed", detail)))

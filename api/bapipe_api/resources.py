@@ -11,17 +11,16 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
-from bapipe.errors import Fault
-from bapipe.plan import Plan, Prediction
-from bapipe.simulator import Operations, Transfers
-from bapipe.simulator.replay import Reduction
+from bapipe.emulation import EmulationReport
+from bapipe.plan import Plan
+from bapipe.replays import SimulationResult
 from bapipe_api.problems import Problem
 from bapipe_api.records import Record
 from bapipe_api.states import State
 
 
-class PlanSummary(BaseModel):
-    """A plan on the service: where its search is. `attempts`: how often it was begun."""
+class JobSummary(BaseModel):
+    """A job on the service: where it is. `attempts`: how often it was begun."""
 
     id: str
     state: State
@@ -31,41 +30,49 @@ class PlanSummary(BaseModel):
     attempts: int = 0
 
 
-class PlanResource(PlanSummary):
+class PlanResource(JobSummary):
     """A plan on the service: where its search is, and its answer as soon as there is one."""
 
     plan: Plan | None = None
     error: Annotated[Problem | None, Field(description="why there is no plan, or no better one")] = None
 
 
-class PlanPage(BaseModel):
-    """Plans, newest first. `next_page_token` asks for those after them; it is absent on the last page."""
+class SimulationResource(JobSummary):
+    """A simulation on the service, with its answer as soon as there is one."""
 
-    plans: tuple[PlanSummary, ...]
+    simulation: SimulationResult | None = None
+    error: Annotated[Problem | None, Field(description="why there is none")] = None
+
+
+class EmulationResource(JobSummary):
+    """An emulation on the service, with its answer as soon as there is one."""
+
+    emulation: EmulationReport | None = None
+    error: Annotated[Problem | None, Field(description="why there is none")] = None
+
+
+class Page(BaseModel):
+    """Jobs, newest first. `next_page_token` asks for those after them; it is absent on the last page."""
+
     next_page_token: str | None = None
 
 
-class Timeline(BaseModel):
-    """A step, event by event, in columns: entry k of each column of `operations` is one operation.
+class PlanPage(Page):
+    """Plans, newest first. `next_page_token` asks for those after them; it is absent on the last page."""
 
-    `device`, `source` and `target` are indices of `devices`, the devices in use, stage by stage; the optimizer's
-    columns have an entry for each of them.
-    """
-
-    devices: tuple[str, ...]
-    operations: Operations
-    transfers: Transfers
-    reductions: tuple[Reduction, ...]
-    optimizer_start_s: tuple[float, ...]
-    optimizer_end_s: tuple[float, ...]
+    plans: tuple[JobSummary, ...]
 
 
-class SimulationResult(BaseModel):
-    """What a plan costs, when what happens, and what of the plan is not as it says or may be."""
+class SimulationPage(Page):
+    """Simulations, newest first, as plans are listed."""
 
-    prediction: Prediction
-    timeline: Timeline
-    faults: tuple[Fault, ...]
+    simulations: tuple[JobSummary, ...]
+
+
+class EmulationPage(Page):
+    """Emulations, newest first, as plans are listed."""
+
+    emulations: tuple[JobSummary, ...]
 
 
 class Validation(BaseModel):
@@ -81,7 +88,7 @@ class Health(BaseModel):
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """`record` as the JSON of a `PlanSummary`."""
+    """`record` as the JSON of a `JobSummary`."""
     return {
         "id": record.id,
         "state": record.state.value,
@@ -92,15 +99,15 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
-def plan_document(record: Record) -> str:
-    """`record` as the JSON of a `PlanResource`. What is stored was checked: it is not read again."""
+def document(record: Record) -> bytes:
+    """`record` with its answer as JSON. What is stored was checked: it is not read again."""
     head = json.dumps(summary(record))
-    return f'{head[:-1]}, "plan": {record.result or "null"}, "error": {record.error or "null"}}}'
+    return f'{head[:-1]}, "{record.kind}": {record.result or "null"}, "error": {record.error or "null"}}}'.encode()
 
 
-def plan_response(record: Record, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """The plan with its entity tag: the same bytes have the same one."""
-    content = plan_document(record).encode()
+def job_response(record: Record, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """The job with its entity tag: the same bytes have the same one."""
+    content = document(record)
     tag = {"ETag": entity_tag(content)} if status == 200 else {}
     return Response(content, status, {**tag, **(headers or {})}, "application/json")
 

@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from bapipe_api.kinds import Kind
 from bapipe_api.leases import Lease, Leases
 from bapipe_api.logs import job_id_of_thread
 from bapipe_api.metrics import Metrics
@@ -61,7 +62,7 @@ class Runner:
     """
 
     def __init__(
-        self, leases: Leases, work: Mapping[str, Work], metrics: Metrics, *, renew_every_s: float | None = None
+        self, leases: Leases, work: Mapping[Kind, Work], metrics: Metrics, *, renew_every_s: float | None = None
     ) -> None:
         self._leases = leases
         self._work = work
@@ -95,7 +96,7 @@ class Runner:
         """Does a job that was just claimed. Returns when it has ended and that is stored, or it is another's."""
         held = Held(lease, lambda: self._stopping)
         with self._holding(held):
-            log.info("begun, attempt %d", lease.attempt)
+            log.info("%s begun, attempt %d", lease.kind, lease.attempt)
             try:
                 ending = self._work[lease.kind](lease.request, held)
             except WorkLostError as lost:
@@ -123,7 +124,7 @@ class Runner:
         return None if self._keeper.is_alive() else "the thread that keeps the jobs has ended"
 
     def _end(self, held: Held, ending: Ending) -> None:
-        """A search that was stopped though nobody cancelled it waits for its next turn."""
+        """A job that was stopped though nobody cancelled it waits for its next turn."""
         lease = held.lease
         if ending.state == State.CANCELLED and not held.cancelled:
             self._save(held, lambda: State.QUEUED if self._leases.release(lease) else None)
@@ -148,7 +149,7 @@ class Runner:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             self._unsaved.pop(held.lease.job_id, None)
-        self._metrics.count(state)
+        self._metrics.count(held.lease.kind, state)
         log.info("now %s", state or "another's, or done again later")
 
     @contextmanager
@@ -163,7 +164,7 @@ class Runner:
             with self._guard:
                 del self._held[job_id]
             job_id_of_thread.set(None)
-            self._metrics.solve_duration.observe(time.monotonic() - started_s)
+            self._metrics.observe(held.lease.kind, time.monotonic() - started_s)
 
     def _keep(self) -> None:
         """Looks, again and again, what the store says of the jobs that are held here, and tells it that they live."""

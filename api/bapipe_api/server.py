@@ -21,7 +21,7 @@ from bapipe_api.keys import Keys
 from bapipe_api.logs import configure_logging
 from bapipe_api.migrate import migrate
 from bapipe_api.settings import Settings
-from bapipe_api.work import Solve
+from bapipe_api.work import Tasks
 
 WRONG_SETTING = 2
 START_FAILED = 6
@@ -57,7 +57,7 @@ ADVICE: dict[type[CannotStartError], str] = {
 
 
 class _Server(uvicorn.Server):
-    """Puts searches back into the queue as soon as it is told to stop, and answers whoever waits for one."""
+    """Puts jobs back into the queue as soon as it is told to stop, and answers whoever waits for one."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -71,15 +71,15 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(settings: Settings, *, solve: Solve | None = None) -> None:
-    """Serves until interrupted (SIGINT, SIGTERM); searches that still run then wait for the next start.
+def serve(settings: Settings, *, tasks: Tasks | None = None) -> None:
+    """Serves until interrupted (SIGINT, SIGTERM); jobs that still run then wait for the next start.
 
     Raises:
         CannotStartError: the store or the address cannot be used.
         SystemExit: it did not start for another reason, which its log says.
     """
     check_can_start(settings)
-    app = create_app(settings, solve=solve)
+    app = create_app(settings, tasks=tasks)
     config = uvicorn.Config(
         app,
         host=settings.host,

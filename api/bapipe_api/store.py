@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from bapipe_api.changes import change, end, event_of, job, record_of
 from bapipe_api.database import Database
+from bapipe_api.kinds import Kind
 from bapipe_api.records import Event, Record, cancelled, event_json
 from bapipe_api.states import PROVEN, UNFINISHED, State
 from bapipe_api.tables import CheckRow, EventRow, IdempotencyRow, JobRow, ResultRow
@@ -34,7 +35,7 @@ class BusyError(Exception):
 
 
 class KeyReusedError(Exception):
-    """An idempotency key came with another body before."""
+    """An idempotency key came with another body, or for another kind of job, before."""
 
 
 class PageTokenError(ValueError):
@@ -49,7 +50,7 @@ class Submission:
     """
 
     owner: str
-    kind: str
+    kind: Kind
     request: str
     cache_key: str | None = None
     idempotency_key: str | None = None
@@ -113,15 +114,20 @@ class Store:
         with self._database.write() as session:
             return self._found(session, new)
 
-    def get(self, job_id: str, owner: str | None, kind: str) -> Record | None:
+    def get(self, job_id: str, owner: str | None, kind: Kind) -> Record | None:
         """The job, unless it is another owner's; `owner` None sees them all."""
         query = select(JobRow, ResultRow.document).outerjoin(ResultRow).where(JobRow.id == job_id, JobRow.kind == kind)
         with self._database.read() as session:
             row = session.execute(query if owner is None else query.where(JobRow.owner == owner)).one_or_none()
             return None if row is None else record_of(*row)
 
+    def request_of(self, job_id: str) -> str:
+        """What was asked of a job, as JSON; "" where its answer embeds that, or nobody waits for one."""
+        with self._database.read() as session:
+            return session.scalar(select(JobRow.request).where(JobRow.id == job_id)) or ""
+
     def list_page(
-        self, owner: str | None, kind: str, *, size: int, token: str | None = None, states: Sequence[State] = ()
+        self, owner: str | None, kind: Kind, *, size: int, token: str | None = None, states: Sequence[State] = ()
     ) -> Page:
         """The jobs after those of the page that gave `token`.
 
@@ -221,7 +227,10 @@ def _replayed(session: Session, new: Submission) -> Submitted | None:
     if prior.body_hash != new.body_hash:
         raise KeyReusedError
     query = select(JobRow, ResultRow.document).outerjoin(ResultRow).where(JobRow.id == prior.job_id)
-    return Submitted(record_of(*session.execute(query).one()), "replay")
+    found, document = session.execute(query).one().tuple()
+    if found.kind != new.kind:
+        raise KeyReusedError
+    return Submitted(record_of(found, document), "replay")
 
 
 def _from_cache(session: Session, new: Submission) -> Submitted | None:
@@ -235,8 +244,8 @@ def _from_cache(session: Session, new: Submission) -> Submitted | None:
     found, document = row.tuple()
     if found.owner == new.owner:
         return Submitted(record_of(found, document), "cache")
-    now = datetime.now(UTC)
-    made = _insert(session, new, state=State(found.state), result_id=found.result_id, finished_at=now, request="")
+    shared = {"result_id": found.result_id, "request": found.request, "finished_at": datetime.now(UTC)}
+    made = _insert(session, new, State(found.state), **shared)
     return Submitted(record_of(made, document), "cache")
 
 

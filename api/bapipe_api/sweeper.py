@@ -54,8 +54,8 @@ class Sweeper:
         taken = self._leases.sweep() if time.monotonic() >= self._not_before_s else []
         if taken:
             log.warning("their workers were not heard of in time: %s", names(taken))
-        for _, state in taken:
-            self._metrics.count(state if state != State.QUEUED else None)
+        for job in taken:
+            self._metrics.count(job.kind, job.state if job.state != State.QUEUED else None)
         for job_id in self._queue.forgotten():
             self._queue.announce(job_id)
         self._leases.forget_workers(FORGET_LEASES * self._lease_s)

@@ -48,9 +48,9 @@ class ResultRow(Base):
 class JobRow(Base):
     """A job: what was asked, who asked, where it stands, who works on it. The one truth about it.
 
-    `request` is dropped when the answer embeds it, and when nobody waits for one. A worker holds the job while
-    `lease_token` is its own, until `lease_until` (seconds of the database's clock since 1970; None: for as long as the
-    process lives). `attempt` counts how often the job was begun, `last_event` its events.
+    `request` is dropped when the answer embeds it, as a plan does, and when nobody waits for one. A worker holds the
+    job while `lease_token` is its own, until `lease_until` (seconds of the database's clock since 1970; None: for as
+    long as the process lives). `attempt` counts how often the job was begun, `last_event` its events.
     """
 
     __tablename__ = "jobs"

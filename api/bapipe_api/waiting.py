@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -37,6 +39,21 @@ async def until_finished(request: Request, service: Service, record: Record, wai
     finally:
         gone.cancel()
         waiting.cancel()
+
+
+@asynccontextmanager
+async def watched(request: Request, gone: Callable[[], None]) -> AsyncIterator[None]:
+    """Calls `gone` when the client leaves meanwhile."""
+
+    async def watch() -> None:
+        await _disconnected(request)
+        gone()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 async def _waited(service: Service, record: Record, wait_s: float) -> Record:

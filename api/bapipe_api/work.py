@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
+from bapipe.child import CutShort, Limits
 from bapipe.errors import BaPipeError, Fault, InvalidInputError, TimeLimitError
 from bapipe.faults import parse, parse_json
-from bapipe.isolation import CutShort, OnCutShort
+from bapipe.isolation import OnCutShort
 from bapipe.outcome import OnProgress
 from bapipe.plan import Plan
 from bapipe.planner import Progress as SearchProgress
 from bapipe.problem import PlanRequest
+from bapipe.replays import Replay, emulation_json, replay_isolated, simulation_json
 from bapipe_api.records import INTERNAL, Ending, Progress, cancelled, problem_json
 from bapipe_api.states import State, state_of
 
@@ -45,6 +48,15 @@ class Solve(Protocol):
         should_stop: Callable[[], bool],
         on_cut_short: OnCutShort,
     ) -> Plan: ...
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """What is done for the jobs of each kind; `solve` None: the search, in a process of its own."""
+
+    solve: Solve | None = None
+    simulate: Replay = simulation_json
+    emulate: Replay = emulation_json
 
 
 class WorkLostError(Exception):
@@ -149,3 +161,40 @@ def _last_progress(plan: Plan) -> Progress:
     return Progress(
         "done", plan.prediction.bottleneck_s * times, None if bound_s is None else bound_s * times, plan.proof.gap
     )
+
+
+@dataclass(frozen=True)
+class ReplayWork:
+    """Replays plans with `replay` in a process of its own, with a hard wall clock and a memory limit."""
+
+    replay: Replay
+    time_limit_s: float
+    memory_limit_bytes: int
+
+    def __call__(self, request_json: str, watch: Watch) -> Ending:
+        """How the replay of what `request_json` asks for ends.
+
+        Raises:
+            WorkLostError: its process ended before it did.
+        """
+        limits = Limits(time.monotonic() + self.time_limit_s, self.memory_limit_bytes, watch.must_stop)
+        try:
+            found = replay_isolated(self.replay, request_json, limits)
+        except InvalidInputError as error:
+            return Ending(State.FAILED, None, problem_json(HTTPStatus.UNPROCESSABLE_ENTITY, *error.faults))
+        return self._without_answer(found) if isinstance(found, CutShort) else Ending(State.SUCCEEDED, found)
+
+    def _without_answer(self, cut: CutShort) -> Ending:
+        if cut.cause == "died":
+            raise WorkLostError(None)
+        if cut.cause == "stopped":
+            return cancelled()
+        if cut.cause == "time_limit":
+            detail = f"it did not end within the {self.time_limit_s:g} s that this service allows"
+            return Ending(State.TIMED_OUT, None, problem_json(HTTPStatus.GATEWAY_TIMEOUT, Fault("time_limit", detail)))
+        if cut.cause == "memory_limit":
+            fault = Fault("memory_limit", cut.reason)
+        else:
+            log.error(cut.reason)
+            fault = INTERNAL
+        return Ending(State.FAILED, None, problem_json(HTTPStatus.INTERNAL_SERVER_ERROR, fault))

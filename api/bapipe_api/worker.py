@@ -14,7 +14,7 @@ from procrastinate.jobs import Status
 from psycopg_pool import PoolTimeout
 from sqlalchemy.exc import SQLAlchemyError
 
-from bapipe.isolation import warm_up
+from bapipe.child import warm_up
 from bapipe_api.database import Database
 from bapipe_api.engines import distributed_leases, kinds_of_work, machine_prefix, renewal_s, worker_name
 from bapipe_api.leases import Leases
@@ -24,7 +24,7 @@ from bapipe_api.queue import NAME, TASK, Queue, conninfo
 from bapipe_api.runner import Runner, brief
 from bapipe_api.settings import Settings
 from bapipe_api.sweeper import Sweeper
-from bapipe_api.work import Solve
+from bapipe_api.work import Tasks
 
 FETCH_EVERY_S = 2.0
 """How long an announcement may wait if PostgreSQL's notification of it is lost."""
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 class Worker:
     """Does jobs until it is told to stop (SIGTERM, SIGINT); those that still run then wait for another worker."""
 
-    def __init__(self, settings: Settings, database: Database, metrics: Metrics, solve: Solve | None = None) -> None:
+    def __init__(self, settings: Settings, database: Database, metrics: Metrics, tasks: Tasks | None = None) -> None:
         self._slots = settings.max_concurrent_solves
         self._database = database
         self._leases = distributed_leases(settings, database, worker_name("worker"))
         every_s = renewal_s(settings)
-        self._runner = Runner(self._leases, kinds_of_work(settings, solve), metrics, renew_every_s=every_s)
+        self._runner = Runner(self._leases, kinds_of_work(settings, tasks), metrics, renew_every_s=every_s)
         self._queue = Queue(database)
         self._sweeper = Sweeper(self._leases, self._queue, metrics, every_s=every_s, lease_s=settings.lease_s)
         self._threads = ThreadPoolExecutor(self._slots, thread_name_prefix="slot")
@@ -126,7 +126,7 @@ class Worker:
             self._runner.run(lease)
 
 
-def run_worker(settings: Settings, *, solve: Solve | None = None) -> None:
+def run_worker(settings: Settings, *, tasks: Tasks | None = None) -> None:
     """Does jobs until told to stop.
 
     Raises:
@@ -134,7 +134,7 @@ def run_worker(settings: Settings, *, solve: Solve | None = None) -> None:
     """
     with Database(settings.url) as database:
         migrate(database)
-        Worker(settings, database, Metrics(), solve).run()
+        Worker(settings, database, Metrics(), tasks).run()
 
 
 def is_heard_of(settings: Settings, database: Database) -> bool:

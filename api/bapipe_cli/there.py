@@ -21,7 +21,7 @@ from bapipe_cli.interrupt import Interrupt
 from bapipe_cli.progress import Report, search_progress
 
 if TYPE_CHECKING:
-    from bapipe_client import Client, Job, PlanResource
+    from bapipe_client import Client, PlanJob, PlanResource
 
 LOOK_EVERY_S = 1.0
 """How long it takes at most until a Ctrl-C is passed on to the service."""
@@ -109,7 +109,7 @@ class There:
             return client.example(name)
 
 
-def _followed(job: Job, interrupt: Interrupt, report: Report) -> PlanResource:
+def _followed(job: PlanJob, interrupt: Interrupt, report: Report) -> PlanResource:
     """The job once it has ended, which Ctrl-C brings about; its progress is reported where somebody sees it."""
     from bapipe_client import StillRunningError
 
@@ -125,7 +125,7 @@ def _followed(job: Job, interrupt: Interrupt, report: Report) -> PlanResource:
                 cancelled = True
 
 
-def _report_events(job: Job, report: Report) -> None:
+def _report_events(job: PlanJob, report: Report) -> None:
     """What goes wrong here goes wrong where the plan is waited for as well, and is said there."""
     from bapipe_client import ServiceError
 

@@ -1,11 +1,13 @@
 """The client of the BaPipe service. It needs httpx and pydantic only."""
 
-from bapipe_client.async_client import AsyncClient, AsyncJob
-from bapipe_client.client import Client, Job
+from bapipe_client.async_client import AsyncClient
+from bapipe_client.async_job import AsyncEmulationJob, AsyncJob, AsyncPlanJob, AsyncSimulationJob
+from bapipe_client.client import Client
 from bapipe_client.errors import (
     BaPipeError,
     Fault,
     InvalidInputError,
+    JobFailedError,
     NotAllowedError,
     NotFoundError,
     ServerError,
@@ -13,16 +15,19 @@ from bapipe_client.errors import (
     ServiceError,
     ServiceTimeoutError,
     ServiceUnreachableError,
-    SolveFailedError,
     StillRunningError,
     TimeLimitError,
     UnexpectedResponseError,
 )
+from bapipe_client.job import EmulationJob, Job, PlanJob, SimulationJob
 from bapipe_client.models import (
+    EmulationResource,
+    JobResource,
+    JobSummary,
     PlanResource,
-    PlanSummary,
     Problem,
     ProgressEvent,
+    SimulationResource,
     SimulationResult,
     Timeline,
     Validation,
@@ -30,16 +35,24 @@ from bapipe_client.models import (
 
 __all__ = [
     "AsyncClient",
+    "AsyncEmulationJob",
     "AsyncJob",
+    "AsyncPlanJob",
+    "AsyncSimulationJob",
     "BaPipeError",
     "Client",
+    "EmulationJob",
+    "EmulationResource",
     "Fault",
     "InvalidInputError",
     "Job",
+    "JobFailedError",
+    "JobResource",
+    "JobSummary",
     "NotAllowedError",
     "NotFoundError",
+    "PlanJob",
     "PlanResource",
-    "PlanSummary",
     "Problem",
     "ProgressEvent",
     "ServerError",
@@ -47,8 +60,9 @@ __all__ = [
     "ServiceError",
     "ServiceTimeoutError",
     "ServiceUnreachableError",
+    "SimulationJob",
+    "SimulationResource",
     "SimulationResult",
-    "SolveFailedError",
     "StillRunningError",
     "TimeLimitError",
     "Timeline",

@@ -49,7 +49,7 @@ class EventReader:
 
 
 class Following:
-    """Whether to go on with a stream of events that ended before the search did, and after how long."""
+    """Whether to go on with a stream of events that ended before the job did, and after how long."""
 
     def __init__(self, retries: RetryPolicy) -> None:
         self._retries = retries
@@ -87,7 +87,7 @@ class Following:
         if wait_s is not None:
             return wait_s
         error = outcome if isinstance(outcome, ServiceError) else outcome and _core.error_of(outcome)
-        raise error or UnexpectedResponseError("the service ends its events before the search has ended")
+        raise error or UnexpectedResponseError("the service ends its events before the job has ended")
 
 
 def _event(data: str, sequence: str) -> ProgressEvent:

@@ -22,7 +22,7 @@ EVENTS_SILENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds to connect, and to wait for an answer; a search has its own time on top of that."""
+    """Seconds to connect, and to wait for an answer; a job has its own time on top of that."""
 
     connect_s: float
     read_s: float

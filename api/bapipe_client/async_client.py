@@ -8,16 +8,18 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from bapipe.emulation import EmulationOptions, EmulationReport, EmulationRequest
+from bapipe.emulation import EmulationOptions, EmulationReport
 from bapipe.examples import ExampleSummary
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, DeviceKind, Link, ModelProfile, PlanRequest
-from bapipe_client import _core
+from bapipe_client import _core, _jobs
 from bapipe_client._events import EventReader, Following
+from bapipe_client._jobs import EMULATIONS, PLANS, SIMULATIONS, A, Ask, C, JobKind
 from bapipe_client._retries import RetryPolicy
 from bapipe_client._transport import DEFAULT_URL, Timeouts, headers, unreachable
+from bapipe_client.async_job import AsyncEmulationJob, AsyncJob, AsyncPlanJob, AsyncSimulationJob
 from bapipe_client.errors import ServiceError
-from bapipe_client.models import PlanResource, PlanSummary, ProgressEvent, SimulationResult, Validation
+from bapipe_client.models import JobSummary, PlanResource, ProgressEvent, SimulationResult, Validation
 
 R = TypeVar("R")
 
@@ -42,7 +44,7 @@ class AsyncClient:
     ) -> None:
         """`api_key`: of `bapipe keys create`; None: the one in BAPIPE_API_KEY, if any.
 
-        `connect_timeout` and `read_timeout` are in seconds; a search has its own time on top. `retries`: how often a
+        `connect_timeout` and `read_timeout` are in seconds; a job has its own time on top. `retries`: how often a
         call is repeated when the service is busy (`Retry-After` is honoured) or not reached: no job is made twice by
         that. `transport`: httpx's, for proxies and tests.
         """
@@ -75,7 +77,8 @@ class AsyncClient:
             TimeLimitError: no plan was found in time.
             ServiceError: there is no plan for a reason that is not the request's.
         """
-        return await self._drive(_core.plan(_core.request_of(request, fields), self._retries, fresh=fresh))
+        ask = Ask(_core.request_of(request, fields).model_dump_json(), fresh=fresh)
+        return await self._drive(_jobs.answer(PLANS, ask, self._retries))
 
     async def submit(
         self,
@@ -85,7 +88,7 @@ class AsyncClient:
         idempotency_key: str | None = None,
         fresh: bool = False,
         **fields: Any,
-    ) -> AsyncJob:
+    ) -> AsyncPlanJob:
         """Asks for a plan as `plan` does, and returns at once. The job goes on though this process may end.
 
         `idempotency_key`: asking again with the same one gives the same job; None: one that nobody else has.
@@ -94,27 +97,20 @@ class AsyncClient:
             InvalidInputError: the request is wrong; it holds every fault.
             ServiceError: the service does not take it.
         """
-        wanted = _core.request_of(request, fields)
-        return AsyncJob(self, await self._drive(_core.submit(wanted, self._retries, key=idempotency_key, fresh=fresh)))
+        ask = Ask(_core.request_of(request, fields).model_dump_json(), idempotency_key, fresh)
+        return AsyncPlanJob(self, PLANS, await self._drive(_jobs.submit(PLANS, ask, self._retries)))
 
-    async def job(self, plan_id: str) -> AsyncJob:
-        """The job that was submitted before, by its id.
+    async def job(self, plan_id: str) -> AsyncPlanJob:
+        """The search that was submitted before, by its id.
 
         Raises:
             NotFoundError: the service has no such plan.
         """
-        return AsyncJob(self, await self.get_plan(plan_id))
+        return AsyncPlanJob(self, PLANS, await self.get_plan(plan_id))
 
-    async def plans(self, *, states: Sequence[str] = (), page_size: int = 100) -> AsyncIterator[PlanSummary]:
+    def plans(self, *, states: Sequence[str] = (), page_size: int = 100) -> AsyncIterator[JobSummary]:
         """The plans that were asked for, newest first; only those in `states`, if any are given."""
-        token = None
-        while True:
-            page = await self._drive(_core.list_page(token, states, page_size, self._retries))
-            for summary in page.plans:
-                yield summary
-            token = page.next_page_token
-            if token is None:
-                return
+        return self._pages(PLANS, states, page_size)
 
     async def get_plan(self, plan_id: str) -> PlanResource:
         """A plan that was asked for before, by its id.
@@ -122,7 +118,7 @@ class AsyncClient:
         Raises:
             NotFoundError: the service has no such plan.
         """
-        return await self._drive(_core.get_plan(plan_id, self._retries))
+        return await self._drive(_jobs.get(PLANS, plan_id, self._retries))
 
     async def export(self, plan_id: str, form: str) -> str:
         """A plan as a file: `json`, `html`, `csv` or `trace`.
@@ -132,7 +128,80 @@ class AsyncClient:
             InvalidInputError: there is no such format.
             UnexpectedResponseError: there is no plan yet, or none at all.
         """
-        return await self._drive(_core.export(plan_id, form, self._retries))
+        return await self._drive(_jobs.export(plan_id, form, self._retries))
+
+    async def simulate(self, plan: Plan) -> SimulationResult:
+        """What `plan` costs, event by event. Returns when it is simulated.
+
+        Raises:
+            InvalidInputError: the plan is not legal for its problem; it holds every fault.
+            TimeLimitError: the simulation did not end in the time that the service gives.
+            ServiceError: there is no answer for another reason.
+        """
+        return await self._drive(_jobs.answer(SIMULATIONS, Ask(plan.model_dump_json()), self._retries))
+
+    async def submit_simulation(
+        self, plan: Plan, *, idempotency_key: str | None = None, fresh: bool = False
+    ) -> AsyncSimulationJob:
+        """Asks for what `simulate` returns as `submit` asks for a plan.
+
+        Raises:
+            InvalidInputError: the plan is not legal for its problem; it holds every fault.
+            ServiceError: the service does not take it.
+        """
+        ask = Ask(plan.model_dump_json(), idempotency_key, fresh)
+        return AsyncJob(self, SIMULATIONS, await self._drive(_jobs.submit(SIMULATIONS, ask, self._retries)))
+
+    async def simulation_job(self, simulation_id: str) -> AsyncSimulationJob:
+        """The simulation that was submitted before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such simulation.
+        """
+        return AsyncJob(self, SIMULATIONS, await self._drive(_jobs.get(SIMULATIONS, simulation_id, self._retries)))
+
+    def simulations(self, *, states: Sequence[str] = (), page_size: int = 100) -> AsyncIterator[JobSummary]:
+        """The simulations that were asked for, as `plans` lists plans."""
+        return self._pages(SIMULATIONS, states, page_size)
+
+    async def emulate(self, plan: Plan, options: EmulationOptions | None = None) -> EmulationReport:
+        """A step of `plan` on its FPGAs, with the faults of `options`. Returns when it is emulated.
+
+        Raises:
+            InvalidInputError: the plan cannot be emulated; it holds every fault.
+            TimeLimitError: the emulation did not end in the time that the service gives.
+            ServiceError: there is no answer for another reason.
+        """
+        return await self._drive(_jobs.answer(EMULATIONS, Ask(_jobs.emulation(plan, options)), self._retries))
+
+    async def submit_emulation(
+        self,
+        plan: Plan,
+        options: EmulationOptions | None = None,
+        *,
+        idempotency_key: str | None = None,
+        fresh: bool = False,
+    ) -> AsyncEmulationJob:
+        """Asks for what `emulate` returns as `submit` asks for a plan.
+
+        Raises:
+            InvalidInputError: the plan cannot be emulated; it holds every fault.
+            ServiceError: the service does not take it.
+        """
+        ask = Ask(_jobs.emulation(plan, options), idempotency_key, fresh)
+        return AsyncJob(self, EMULATIONS, await self._drive(_jobs.submit(EMULATIONS, ask, self._retries)))
+
+    async def emulation_job(self, emulation_id: str) -> AsyncEmulationJob:
+        """The emulation that was submitted before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such emulation.
+        """
+        return AsyncJob(self, EMULATIONS, await self._drive(_jobs.get(EMULATIONS, emulation_id, self._retries)))
+
+    def emulations(self, *, states: Sequence[str] = (), page_size: int = 100) -> AsyncIterator[JobSummary]:
+        """The emulations that were asked for, as `plans` lists plans."""
+        return self._pages(EMULATIONS, states, page_size)
 
     async def validate(self, request: PlanRequest | None = None, /, **fields: Any) -> Validation:
         """What a plan for `request` would assume.
@@ -182,26 +251,19 @@ class AsyncClient:
         """
         return await self._drive(_core.example(name, self._retries))
 
-    async def simulate(self, plan: Plan) -> SimulationResult:
-        """What `plan` costs, event by event.
-
-        Raises:
-            InvalidInputError: the plan is not legal for its problem; it holds every fault.
-        """
-        return await self._drive(_core.simulate(plan, self._retries))
-
-    async def emulate(self, plan: Plan, options: EmulationOptions | None = None) -> EmulationReport:
-        """A step of `plan` on its FPGAs, with the faults of `options`.
-
-        Raises:
-            InvalidInputError: the plan cannot be emulated; it holds every fault.
-        """
-        asked = EmulationRequest(plan=plan, options=options or EmulationOptions())
-        return await self._drive(_core.emulate(asked, self._retries))
-
     async def ready(self) -> bool:
         """Whether the service is there and can take work."""
         return await self._drive(_core.ready())
+
+    async def _pages(self, kind: JobKind[C, A], states: Sequence[str], page_size: int) -> AsyncIterator[JobSummary]:
+        token = None
+        while True:
+            page = await self._drive(_jobs.list_page(kind, token, states, page_size, self._retries))
+            for summary in page.jobs:
+                yield summary
+            token = page.next_page_token
+            if token is None:
+                return
 
     async def _drive(self, conversation: _core.Conversation[R]) -> R:
         try:
@@ -223,9 +285,8 @@ class AsyncClient:
         except (httpx.RequestError, httpx.InvalidURL) as error:
             return unreachable(f"{step.method} {self._http.base_url}{step.path}", error)
 
-    async def _events(self, plan_id: str) -> AsyncIterator[ProgressEvent]:
+    async def _events(self, path: str) -> AsyncIterator[ProgressEvent]:
         reader, following = EventReader(), Following(self._retries)
-        path = _core.events_path(plan_id)
         while True:
             try:
                 async with self._http.stream(
@@ -246,59 +307,3 @@ class AsyncClient:
                 following.broke(unreachable(f"GET {self._http.base_url}{path}", error))
             reader.broken()
             await asyncio.sleep(following.pause_s())
-
-
-class AsyncJob:
-    """A search on the service: `resource` is what was last heard of it."""
-
-    def __init__(self, client: AsyncClient, resource: PlanResource) -> None:
-        self._client = client
-        self.resource = resource
-
-    @property
-    def id(self) -> str:
-        return self.resource.id
-
-    @property
-    def state(self) -> str:
-        """As it was last heard of."""
-        return self.resource.state
-
-    async def refresh(self) -> PlanResource:
-        """Asks how it is now."""
-        self.resource = await self._client.get_plan(self.id)
-        return self.resource
-
-    async def wait(self, timeout_s: float | None = None) -> PlanResource:
-        """Returns when the search has ended.
-
-        Raises:
-            StillRunningError: it has not, after `timeout_s`.
-        """
-        if not self.resource.finished:
-            self.resource = await self._client._drive(
-                _core.wait(self.resource, self._client._retries, most_s=timeout_s)
-            )
-        return self.resource
-
-    async def plan(self, timeout_s: float | None = None) -> Plan:
-        """The plan, once the search has ended.
-
-        Raises:
-            StillRunningError: it has not, after `timeout_s`.
-            TimeLimitError: no plan was found in time.
-            ServiceError: there is no plan for another reason.
-        """
-        return _core.plan_of(await self.wait(timeout_s))
-
-    def events(self) -> AsyncIterator[ProgressEvent]:
-        """How far the search is, whenever that changes, at most once a second, until it has ended.
-
-        A connection that breaks is made again, and goes on after the last event.
-        """
-        return self._client._events(self.id)
-
-    async def cancel(self) -> PlanResource:
-        """Ends the search; the best plan found by then is kept, and `wait` returns it in a moment."""
-        self.resource = await self._client._drive(_core.cancel(self.id, self._client._retries))
-        return self.resource

@@ -8,16 +8,18 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from bapipe.emulation import EmulationOptions, EmulationReport, EmulationRequest
+from bapipe.emulation import EmulationOptions, EmulationReport
 from bapipe.examples import ExampleSummary
 from bapipe.plan import Plan
 from bapipe.problem import Cluster, DeviceKind, Link, ModelProfile, PlanRequest
-from bapipe_client import _core
+from bapipe_client import _core, _jobs
 from bapipe_client._events import EventReader, Following
+from bapipe_client._jobs import EMULATIONS, PLANS, SIMULATIONS, A, Ask, C, JobKind
 from bapipe_client._retries import RetryPolicy
 from bapipe_client._transport import DEFAULT_URL, Timeouts, headers, unreachable
 from bapipe_client.errors import ServiceError
-from bapipe_client.models import PlanResource, PlanSummary, ProgressEvent, SimulationResult, Validation
+from bapipe_client.job import EmulationJob, Job, PlanJob, SimulationJob
+from bapipe_client.models import JobSummary, PlanResource, ProgressEvent, SimulationResult, Validation
 
 R = TypeVar("R")
 
@@ -42,7 +44,7 @@ class Client:
     ) -> None:
         """`api_key`: of `bapipe keys create`; None: the one in BAPIPE_API_KEY, if any.
 
-        `connect_timeout` and `read_timeout` are in seconds; a search has its own time on top. `retries`: how often a
+        `connect_timeout` and `read_timeout` are in seconds; a job has its own time on top. `retries`: how often a
         call is repeated when the service is busy (`Retry-After` is honoured) or not reached: no job is made twice by
         that. `transport`: httpx's, for proxies and tests.
         """
@@ -75,7 +77,8 @@ class Client:
             TimeLimitError: no plan was found in time.
             ServiceError: there is no plan for a reason that is not the request's.
         """
-        return self._drive(_core.plan(_core.request_of(request, fields), self._retries, fresh=fresh))
+        ask = Ask(_core.request_of(request, fields).model_dump_json(), fresh=fresh)
+        return self._drive(_jobs.answer(PLANS, ask, self._retries))
 
     def submit(
         self,
@@ -85,7 +88,7 @@ class Client:
         idempotency_key: str | None = None,
         fresh: bool = False,
         **fields: Any,
-    ) -> Job:
+    ) -> PlanJob:
         """Asks for a plan as `plan` does, and returns at once. The job goes on though this process may end.
 
         `idempotency_key`: asking again with the same one gives the same job; None: one that nobody else has.
@@ -94,26 +97,20 @@ class Client:
             InvalidInputError: the request is wrong; it holds every fault.
             ServiceError: the service does not take it.
         """
-        wanted = _core.request_of(request, fields)
-        return Job(self, self._drive(_core.submit(wanted, self._retries, key=idempotency_key, fresh=fresh)))
+        ask = Ask(_core.request_of(request, fields).model_dump_json(), idempotency_key, fresh)
+        return PlanJob(self, PLANS, self._drive(_jobs.submit(PLANS, ask, self._retries)))
 
-    def job(self, plan_id: str) -> Job:
-        """The job that was submitted before, by its id.
+    def job(self, plan_id: str) -> PlanJob:
+        """The search that was submitted before, by its id.
 
         Raises:
             NotFoundError: the service has no such plan.
         """
-        return Job(self, self.get_plan(plan_id))
+        return PlanJob(self, PLANS, self.get_plan(plan_id))
 
-    def plans(self, *, states: Sequence[str] = (), page_size: int = 100) -> Iterator[PlanSummary]:
+    def plans(self, *, states: Sequence[str] = (), page_size: int = 100) -> Iterator[JobSummary]:
         """The plans that were asked for, newest first; only those in `states`, if any are given."""
-        token = None
-        while True:
-            page = self._drive(_core.list_page(token, states, page_size, self._retries))
-            yield from page.plans
-            token = page.next_page_token
-            if token is None:
-                return
+        return self._pages(PLANS, states, page_size)
 
     def get_plan(self, plan_id: str) -> PlanResource:
         """A plan that was asked for before, by its id.
@@ -121,7 +118,7 @@ class Client:
         Raises:
             NotFoundError: the service has no such plan.
         """
-        return self._drive(_core.get_plan(plan_id, self._retries))
+        return self._drive(_jobs.get(PLANS, plan_id, self._retries))
 
     def export(self, plan_id: str, form: str) -> str:
         """A plan as a file: `json`, `html`, `csv` or `trace`.
@@ -131,7 +128,80 @@ class Client:
             InvalidInputError: there is no such format.
             UnexpectedResponseError: there is no plan yet, or none at all.
         """
-        return self._drive(_core.export(plan_id, form, self._retries))
+        return self._drive(_jobs.export(plan_id, form, self._retries))
+
+    def simulate(self, plan: Plan) -> SimulationResult:
+        """What `plan` costs, event by event. Blocks until it is simulated.
+
+        Raises:
+            InvalidInputError: the plan is not legal for its problem; it holds every fault.
+            TimeLimitError: the simulation did not end in the time that the service gives.
+            ServiceError: there is no answer for another reason.
+        """
+        return self._drive(_jobs.answer(SIMULATIONS, Ask(plan.model_dump_json()), self._retries))
+
+    def submit_simulation(
+        self, plan: Plan, *, idempotency_key: str | None = None, fresh: bool = False
+    ) -> SimulationJob:
+        """Asks for what `simulate` returns as `submit` asks for a plan.
+
+        Raises:
+            InvalidInputError: the plan is not legal for its problem; it holds every fault.
+            ServiceError: the service does not take it.
+        """
+        ask = Ask(plan.model_dump_json(), idempotency_key, fresh)
+        return Job(self, SIMULATIONS, self._drive(_jobs.submit(SIMULATIONS, ask, self._retries)))
+
+    def simulation_job(self, simulation_id: str) -> SimulationJob:
+        """The simulation that was submitted before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such simulation.
+        """
+        return Job(self, SIMULATIONS, self._drive(_jobs.get(SIMULATIONS, simulation_id, self._retries)))
+
+    def simulations(self, *, states: Sequence[str] = (), page_size: int = 100) -> Iterator[JobSummary]:
+        """The simulations that were asked for, as `plans` lists plans."""
+        return self._pages(SIMULATIONS, states, page_size)
+
+    def emulate(self, plan: Plan, options: EmulationOptions | None = None) -> EmulationReport:
+        """A step of `plan` on its FPGAs, with the faults of `options`. Blocks until it is emulated.
+
+        Raises:
+            InvalidInputError: the plan cannot be emulated; it holds every fault.
+            TimeLimitError: the emulation did not end in the time that the service gives.
+            ServiceError: there is no answer for another reason.
+        """
+        return self._drive(_jobs.answer(EMULATIONS, Ask(_jobs.emulation(plan, options)), self._retries))
+
+    def submit_emulation(
+        self,
+        plan: Plan,
+        options: EmulationOptions | None = None,
+        *,
+        idempotency_key: str | None = None,
+        fresh: bool = False,
+    ) -> EmulationJob:
+        """Asks for what `emulate` returns as `submit` asks for a plan.
+
+        Raises:
+            InvalidInputError: the plan cannot be emulated; it holds every fault.
+            ServiceError: the service does not take it.
+        """
+        ask = Ask(_jobs.emulation(plan, options), idempotency_key, fresh)
+        return Job(self, EMULATIONS, self._drive(_jobs.submit(EMULATIONS, ask, self._retries)))
+
+    def emulation_job(self, emulation_id: str) -> EmulationJob:
+        """The emulation that was submitted before, by its id.
+
+        Raises:
+            NotFoundError: the service has no such emulation.
+        """
+        return Job(self, EMULATIONS, self._drive(_jobs.get(EMULATIONS, emulation_id, self._retries)))
+
+    def emulations(self, *, states: Sequence[str] = (), page_size: int = 100) -> Iterator[JobSummary]:
+        """The emulations that were asked for, as `plans` lists plans."""
+        return self._pages(EMULATIONS, states, page_size)
 
     def validate(self, request: PlanRequest | None = None, /, **fields: Any) -> Validation:
         """What a plan for `request` would assume.
@@ -181,26 +251,18 @@ class Client:
         """
         return self._drive(_core.example(name, self._retries))
 
-    def simulate(self, plan: Plan) -> SimulationResult:
-        """What `plan` costs, event by event.
-
-        Raises:
-            InvalidInputError: the plan is not legal for its problem; it holds every fault.
-        """
-        return self._drive(_core.simulate(plan, self._retries))
-
-    def emulate(self, plan: Plan, options: EmulationOptions | None = None) -> EmulationReport:
-        """A step of `plan` on its FPGAs, with the faults of `options`.
-
-        Raises:
-            InvalidInputError: the plan cannot be emulated; it holds every fault.
-        """
-        asked = EmulationRequest(plan=plan, options=options or EmulationOptions())
-        return self._drive(_core.emulate(asked, self._retries))
-
     def ready(self) -> bool:
         """Whether the service is there and can take work."""
         return self._drive(_core.ready())
+
+    def _pages(self, kind: JobKind[C, A], states: Sequence[str], page_size: int) -> Iterator[JobSummary]:
+        token = None
+        while True:
+            page = self._drive(_jobs.list_page(kind, token, states, page_size, self._retries))
+            yield from page.jobs
+            token = page.next_page_token
+            if token is None:
+                return
 
     def _drive(self, conversation: _core.Conversation[R]) -> R:
         try:
@@ -222,9 +284,8 @@ class Client:
         except (httpx.RequestError, httpx.InvalidURL) as error:
             return unreachable(f"{step.method} {self._http.base_url}{step.path}", error)
 
-    def _events(self, plan_id: str) -> Iterator[ProgressEvent]:
+    def _events(self, path: str) -> Iterator[ProgressEvent]:
         reader, following = EventReader(), Following(self._retries)
-        path = _core.events_path(plan_id)
         while True:
             try:
                 with self._http.stream(
@@ -245,57 +306,3 @@ class Client:
                 following.broke(unreachable(f"GET {self._http.base_url}{path}", error))
             reader.broken()
             time.sleep(following.pause_s())
-
-
-class Job:
-    """A search on the service: `resource` is what was last heard of it."""
-
-    def __init__(self, client: Client, resource: PlanResource) -> None:
-        self._client = client
-        self.resource = resource
-
-    @property
-    def id(self) -> str:
-        return self.resource.id
-
-    @property
-    def state(self) -> str:
-        """As it was last heard of."""
-        return self.resource.state
-
-    def refresh(self) -> PlanResource:
-        """Asks how it is now."""
-        self.resource = self._client.get_plan(self.id)
-        return self.resource
-
-    def wait(self, timeout_s: float | None = None) -> PlanResource:
-        """Blocks until the search has ended.
-
-        Raises:
-            StillRunningError: it has not, after `timeout_s`.
-        """
-        if not self.resource.finished:
-            self.resource = self._client._drive(_core.wait(self.resource, self._client._retries, most_s=timeout_s))
-        return self.resource
-
-    def plan(self, timeout_s: float | None = None) -> Plan:
-        """The plan, once the search has ended.
-
-        Raises:
-            StillRunningError: it has not, after `timeout_s`.
-            TimeLimitError: no plan was found in time.
-            ServiceError: there is no plan for another reason.
-        """
-        return _core.plan_of(self.wait(timeout_s))
-
-    def events(self) -> Iterator[ProgressEvent]:
-        """How far the search is, whenever that changes, at most once a second, until it has ended.
-
-        A connection that breaks is made again, and goes on after the last event.
-        """
-        return self._client._events(self.id)
-
-    def cancel(self) -> PlanResource:
-        """Ends the search; the best plan found by then is kept, and `wait` returns it in a moment."""
-        self.resource = self._client._drive(_core.cancel(self.id, self._client._retries))
-        return self.resource

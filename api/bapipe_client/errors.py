@@ -9,9 +9,9 @@ BaPipeError
     ├── ServiceBusyError            it takes no more work now, and the retries are used up; `retry_after_s`
     ├── NotFoundError               it has nothing under this id
     ├── NotAllowedError             the key is missing, wrong, or does not allow this; `status`
-    ├── StillRunningError           the search did not end within the time that was given to wait for it; `plan_id`
+    ├── StillRunningError           the job did not end within the time that was given to wait for it; `job_id`
     ├── ServerError                 it met an error of its own; `status`
-    ├── SolveFailedError            the search of a plan failed or was cancelled; `plan_id`, `state`, `faults`
+    ├── JobFailedError              the job failed or was cancelled; `job_id`, `state`, `faults`
     └── UnexpectedResponseError     it is no BaPipe service, or of a version that this client does not know
 """
 
@@ -23,6 +23,7 @@ __all__ = [
     "BaPipeError",
     "Fault",
     "InvalidInputError",
+    "JobFailedError",
     "NotAllowedError",
     "NotFoundError",
     "ServerError",
@@ -30,7 +31,6 @@ __all__ = [
     "ServiceError",
     "ServiceTimeoutError",
     "ServiceUnreachableError",
-    "SolveFailedError",
     "StillRunningError",
     "TimeLimitError",
     "UnexpectedResponseError",
@@ -74,11 +74,12 @@ class NotAllowedError(ServiceError):
 
 
 class StillRunningError(ServiceError):
-    """The search did not end within the time that was given to wait for it. It goes on."""
+    """The job, a `kind` such as a plan, did not end within the time that was given to wait for it. It goes on."""
 
-    def __init__(self, plan_id: str, state: str, waited_s: float) -> None:
-        super().__init__(f"plan {plan_id} is still {state} after {waited_s:g} s; the search goes on")
-        self.plan_id = plan_id
+    def __init__(self, kind: str, job_id: str, state: str, waited_s: float) -> None:
+        super().__init__(f"{kind} {job_id} is still {state} after {waited_s:g} s; it goes on")
+        self.kind = kind
+        self.job_id = job_id
         self.state = state
 
 
@@ -90,13 +91,14 @@ class ServerError(ServiceError):
         self.status = status
 
 
-class SolveFailedError(ServiceError):
-    """The search of a plan ended without one."""
+class JobFailedError(ServiceError):
+    """The job, a `kind` such as a plan, ended without an answer."""
 
-    def __init__(self, plan_id: str, state: str, faults: tuple[Fault, ...]) -> None:
+    def __init__(self, kind: str, job_id: str, state: str, faults: tuple[Fault, ...]) -> None:
         reason = "; ".join(fault.detail for fault in faults) or "the service does not say why"
-        super().__init__(f"plan {plan_id} {state}: {reason}")
-        self.plan_id = plan_id
+        super().__init__(f"{kind} {job_id} {state}: {reason}")
+        self.kind = kind
+        self.job_id = job_id
         self.state = state
         self.faults = faults
 

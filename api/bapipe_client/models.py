@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from bapipe.emulation import EmulationReport
 from bapipe.errors import Fault
 from bapipe.plan import Plan, Prediction
 
@@ -27,41 +29,8 @@ class Problem(Answer):
     errors: tuple[Fault, ...] = ()
 
 
-class PlanSummary(Answer):
-    """A plan on the service: where its search is.
-
-    `state`: queued, running, cancelling; then for good succeeded, infeasible, timed_out (with the best plan found),
-    cancelled or failed. `attempts`: how often the search was begun.
-    """
-
-    id: str
-    state: str
-    created_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    attempts: int = 0
-
-    @property
-    def finished(self) -> bool:
-        return self.state in FINAL_STATES
-
-
-class PlanResource(PlanSummary):
-    """A plan on the service with its answer, as soon as there is one. `error`: why there is none, or no better one."""
-
-    plan: Plan | None = None
-    error: Problem | None = None
-
-
-class PlanPage(Answer):
-    """Plans, newest first, and the token of the page after them."""
-
-    plans: tuple[PlanSummary, ...]
-    next_page_token: str | None = None
-
-
 class ProgressEvent(Answer):
-    """How far a search is: seconds of one mini-batch of the best plan so far, and of what no plan can beat."""
+    """How far a job is; of a search, seconds a mini-batch of the best plan so far, and of what no plan can beat."""
 
     sequence: int
     state: str
@@ -133,3 +102,53 @@ class SimulationResult(Answer):
     prediction: Prediction
     timeline: Timeline
     faults: tuple[Fault, ...]
+
+
+class JobSummary(Answer):
+    """A job on the service: where it is.
+
+    `state`: queued, running, cancelling; then for good succeeded, infeasible, timed_out (of a search: with the best
+    plan found), cancelled or failed. `attempts`: how often it was begun.
+    """
+
+    id: str
+    state: str
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempts: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return self.state in FINAL_STATES
+
+
+class JobResource(JobSummary):
+    """A job on the service. `error`: why there is no answer, or no better one."""
+
+    error: Problem | None = None
+
+
+class PlanResource(JobResource):
+    """A plan on the service, as soon as there is one."""
+
+    plan: Plan | None = None
+
+
+class SimulationResource(JobResource):
+    """A simulation on the service, with its answer as soon as there is one."""
+
+    simulation: SimulationResult | None = None
+
+
+class EmulationResource(JobResource):
+    """An emulation on the service, with its answer as soon as there is one."""
+
+    emulation: EmulationReport | None = None
+
+
+class JobPage(Answer):
+    """Jobs of one kind, newest first, and the token of the page after them."""
+
+    jobs: Annotated[tuple[JobSummary, ...], Field(validation_alias=AliasChoices("plans", "simulations", "emulations"))]
+    next_page_token: str | None = None

@@ -10,7 +10,7 @@ import pytest
 from bapipe.examples import load_example
 from bapipe.faults import parse
 from bapipe.problem import PlanRequest
-from bapipe_client import AsyncClient, Client, NotFoundError, SolveFailedError, StillRunningError
+from bapipe_client import AsyncClient, Client, JobFailedError, NotFoundError, StillRunningError
 from serving.processes import Service
 
 
@@ -47,7 +47,7 @@ def test_a_job_is_followed_cancelled_and_found_again(scripted: Service, request_
                 states.append(event.state)
                 if event.state == "running":
                     await job.cancel()
-            with pytest.raises(SolveFailedError):
+            with pytest.raises(JobFailedError):
                 await job.plan()
             assert [plan.id async for plan in client.plans(states=["cancelled"])].count(job.id) == 1
             assert (await client.job(job.id)).state == "cancelled"

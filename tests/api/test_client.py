@@ -15,11 +15,11 @@ from bapipe.problem import PlanRequest
 from bapipe.simulator import simulate
 from bapipe_client import (
     Client,
+    JobFailedError,
     NotFoundError,
     ServiceBusyError,
     ServiceTimeoutError,
     ServiceUnreachableError,
-    SolveFailedError,
 )
 
 
@@ -138,11 +138,11 @@ def test_an_address_that_is_none(address: str) -> None:
 
 
 def test_a_search_that_fails(scripted_client: Client, request_: PlanRequest) -> None:
-    with pytest.raises(SolveFailedError) as caught:
+    with pytest.raises(JobFailedError) as caught:
         scripted_client.plan(renamed(request_, "raise"))
     assert caught.value.state == "failed"
     assert [fault.code for fault in caught.value.faults] == ["internal_error"]
-    assert scripted_client.get_plan(caught.value.plan_id).state == "failed"
+    assert scripted_client.get_plan(caught.value.job_id).state == "failed"
 
 
 def test_a_search_that_finds_a_fault_of_the_input(scripted_client: Client, request_: PlanRequest) -> None:

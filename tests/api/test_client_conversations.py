@@ -16,10 +16,12 @@ from bapipe.problem import PlanRequest
 from bapipe_client import (
     AsyncClient,
     AsyncJob,
+    AsyncPlanJob,
     Client,
     Job,
     NotAllowedError,
     NotFoundError,
+    PlanJob,
     ServerError,
     ServiceBusyError,
     ServiceUnreachableError,
@@ -185,11 +187,11 @@ def test_a_wait_has_an_end() -> None:
     asking, _ = client(*[httpx.Response(200, json=PLAN) for _ in range(3)])
     with pytest.raises(StillRunningError, match="still running") as caught:
         asking.job("p").wait(timeout_s=0.0)
-    assert caught.value.plan_id == "p"
+    assert caught.value.job_id == "p"
 
 
 def test_both_clients_can_do_the_same() -> None:
-    for one, other in ((Client, AsyncClient), (Job, AsyncJob)):
+    for one, other in ((Client, AsyncClient), (Job, AsyncJob), (PlanJob, AsyncPlanJob)):
         members = {name: value for name, value in vars(one).items() if not name.startswith("_")}
         assert members.keys() == {name for name in vars(other) if not name.startswith("_")}
         for name, value in members.items():

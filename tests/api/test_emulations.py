@@ -26,7 +26,7 @@ def plan() -> Plan:
 
 def test_a_plan_is_emulated_as_in_python(http: httpx.Client, plan: Plan) -> None:
     body = {"plan": json.loads(plan.model_dump_json()), "options": {"slow_boards": [{"device": "d1", "speed": 0.5}]}}
-    document = http.post("/v1/emulations", json=body).raise_for_status().json()
+    document = http.post("/v1/emulations", json=body).raise_for_status().json()["emulation"]
     options = EmulationOptions(slow_boards=(SlowBoard(device="d1", speed=0.5),))
     assert document == json.loads(emulate(plan, options).report.model_dump_json())
 

@@ -276,7 +276,7 @@ def test_readiness_and_metrics(http: httpx.Client, asked: Any) -> None:
     http.post("/v1/plans", json=asked(), headers=WAIT)
     assert http.get("/readyz").json() == {"status": "ready"}
     text = http.get("/metrics").raise_for_status().text
-    for name in ("bapipe_jobs_total{state=", "bapipe_queue_depth ", "bapipe_solve_duration_seconds_bucket{"):
+    for name in ("bapipe_jobs_total{kind=", "bapipe_queue_depth ", "bapipe_solve_duration_seconds_bucket{"):
         assert name in text
     assert http.get("/v1/plans?page_size=1").json()["plans"][0]["id"] not in text
 

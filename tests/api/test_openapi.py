@@ -13,7 +13,9 @@ import pytest
 from bapipe.check import check
 from bapipe.faults import parse
 from bapipe.plan import Plan
-from bapipe_api.examples import PLAN_REQUEST_EXAMPLES
+from bapipe_api.examples import EMULATION_EXAMPLES, PLAN_REQUEST_EXAMPLES, SIMULATION_EXAMPLES
+
+REPLAYS = ("simulations", "emulations")
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +46,16 @@ def test_every_route_is_documented(document: dict[str, Any]) -> None:
     assert {name for name, _ in operations(document)} == {
         "POST /v1/plans",
         "GET /v1/plans",
-        "GET /v1/plans/{plan_id}",
-        "DELETE /v1/plans/{plan_id}",
-        "GET /v1/plans/{plan_id}/events",
-        "GET /v1/plans/{plan_id}/trace",
-        "GET /v1/plans/{plan_id}/exports/{format}",
+        "GET /v1/plans/{id}",
+        "DELETE /v1/plans/{id}",
+        "GET /v1/plans/{id}/events",
+        "GET /v1/plans/{id}/trace",
+        "GET /v1/plans/{id}/exports/{format}",
         "POST /v1/plans:validate",
         "POST /v1/profiles:import",
-        "POST /v1/simulations",
-        "POST /v1/emulations",
+        *(f"{method} /v1/{kind}" for kind in REPLAYS for method in ("POST", "GET")),
+        *(f"{method} /v1/{kind}/{{id}}" for kind in REPLAYS for method in ("GET", "DELETE")),
+        *(f"GET /v1/{kind}/{{id}}/{part}" for kind in REPLAYS for part in ("events", "trace")),
         "GET /v1/presets/devices",
         "GET /v1/presets/clusters",
         "GET /v1/presets/links",
@@ -86,8 +89,25 @@ def test_the_examples_are_planned(http: httpx.Client, document: dict[str, Any], 
     jsonschema.validate(answer, schema(document, "PlanResource"))
     assert answer["state"] == "succeeded"
     assert check(parse(Plan, answer["plan"])) == []
-    simulated = http.post("/v1/simulations", json=answer["plan"]).raise_for_status().json()
-    jsonschema.validate(simulated, schema(document, "SimulationResult"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema_name", "value"),
+    [
+        *(("simulation", "SimulationResource", example["value"]) for example in SIMULATION_EXAMPLES.values()),
+        *(("emulation", "EmulationResource", example["value"]) for example in EMULATION_EXAMPLES.values()),
+    ],
+)
+def test_the_examples_are_replayed(
+    http: httpx.Client, document: dict[str, Any], kind: str, schema_name: str, value: dict[str, Any]
+) -> None:
+    operation = document["paths"][f"/v1/{kind}s"]["post"]
+    content = operation["requestBody"]["content"]["application/json"]
+    jsonschema.validate(value, {**content["schema"], "components": document["components"]})
+    answer = http.post(f"/v1/{kind}s", json=value).raise_for_status().json()
+    jsonschema.validate(answer, schema(document, schema_name))
+    assert answer["state"] == "succeeded"
+    assert answer[kind].get("faults", []) == []
 
 
 def test_problems_are_as_documented(http: httpx.Client, document: dict[str, Any]) -> None:

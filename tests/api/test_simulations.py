@@ -27,7 +27,7 @@ def plan_json(service: Any) -> dict[str, Any]:
 
 
 def test_a_plan_simulates_as_in_python(http: httpx.Client, plan_json: dict[str, Any]) -> None:
-    document = http.post("/v1/simulations", json=plan_json).raise_for_status().json()
+    document = http.post("/v1/simulations", json=plan_json).raise_for_status().json()["simulation"]
     expected = simulate(parse(Plan, plan_json))
     assert document["prediction"] == plan_json["prediction"]
     assert document["faults"] == []
@@ -44,7 +44,7 @@ def test_what_the_plan_claims_wrongly_is_said_beside_what_is_right(
 ) -> None:
     wrong = copy.deepcopy(plan_json)
     wrong["prediction"]["step_time_s"] /= 2
-    document = http.post("/v1/simulations", json=wrong).raise_for_status().json()
+    document = http.post("/v1/simulations", json=wrong).raise_for_status().json()["simulation"]
     assert document["prediction"] == plan_json["prediction"]
     assert "/prediction/step_time_s" in {fault["pointer"] for fault in document["faults"]}
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bapipe_cli.app import app
-from bapipe_client import Client, PlanSummary
+from bapipe_client import Client, JobSummary
 from serving.processes import Service, end, start, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -154,7 +154,7 @@ def test_ctrl_c_cancels_the_job(command: str, scripted: Service, profile: Any, c
     with Client(scripted.url) as client:
         before = {plan.id for plan in client.plans()}
 
-        def begun() -> list[PlanSummary]:
+        def begun() -> list[JobSummary]:
             return [plan for plan in client.plans(states=["running"]) if plan.id not in before]
 
         with subprocess.Popen([sys.executable, "-m", "bapipe_cli", *arguments], stderr=subprocess.PIPE) as process:

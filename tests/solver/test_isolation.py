@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bapipe.check import check
+from bapipe.child import GRACE_S, POLL_S
 from bapipe.errors import BaPipeError, SolverDisagreementError, TimeLimitError
 from bapipe.examples.nasnet import nasnet_large
-from bapipe.isolation import GRACE_S, POLL_S
 from bapipe.planner import Progress, plan, plan_isolated
 from bapipe.presets import cluster_from_spec
 from bapipe.problem import Link, PlanRequest

@@ -22,6 +22,7 @@ PRINTS = {
     "many.py": r"4xV100-16G:nvlink2 (.*\n){4}",
     "again.py": r"[0-9a-f]{32} succeeded \*",
     "files.py": r"written: trace.json\nsimulated: \d+\.\d\d ms a step, 0 faults",
+    "boards.py": r"a step: \d+\.\d ms, \d+\.\d J\n(with host0/fpga\d at half its speed: \d+\.\d ms\n){2}",
     "faults.py": r"/batch_size: .*\n/gap: .*\n(.*\n)+not reached, and not carried out",
 }
 

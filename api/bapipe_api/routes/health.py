@@ -22,7 +22,7 @@ async def livez() -> Health:
     return Health(status="alive")
 
 
-@router.get("/readyz", summary="Plans can be stored and searched", responses=problems(503))
+@router.get("/readyz", summary="Jobs can be stored and done", responses=problems(503))
 def readyz(service: ServiceDep) -> Health:
     """The store can be written, its tables are those of this release, and somebody is there to do the work."""
     service.store.check()

@@ -13,11 +13,10 @@ from bapipe.emulation.measure import measured
 from bapipe.emulation.options import EmulationOptions, option_faults, with_slow_boards
 from bapipe.emulation.report import EmulationReport
 from bapipe.errors import Fault, InvalidInputError
-from bapipe.plan import Plan, Schedule
-from bapipe.simulator import Simulation
+from bapipe.plan import Plan
+from bapipe.simulator import Simulation, replay_faults
 from bapipe.simulator.event_simulation import Prepared, prepare, simulation_of
 from bapipe.simulator.flow import Flowed, replay_flow
-from bapipe.structure import structure_faults
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,9 @@ def emulate(plan: Plan, options: EmulationOptions | None = None) -> Emulated:
             not worked out from shapes; `fifo_too_small` for a FIFO that holds no chunk; `out_of_memory`; `deadlock`.
     """
     options = options or EmulationOptions()
-    schedule = _checked(plan, options)
+    faults, schedule = emulation_faults(plan, options), plan.schedule
+    if faults or schedule is None:
+        raise InvalidInputError(faults)
     cluster = with_slow_boards(plan.request.cluster, options)
     run = plan.model_copy(update={"request": plan.request.model_copy(update={"cluster": cluster})})
     ready = prepare(run, schedule)
@@ -54,19 +55,19 @@ def emulate(plan: Plan, options: EmulationOptions | None = None) -> Emulated:
     return Emulated(measured(plan, ready.work, job, flow, flowed, simulation), simulation, flowed)
 
 
-def _checked(plan: Plan, options: EmulationOptions) -> Schedule:
-    """The schedule of a plan that can be emulated."""
+def emulation_faults(plan: Plan, options: EmulationOptions) -> list[Fault]:
+    """What keeps a step from being emulated, as far as that shows without replaying it.
+
+    Pointers are into the plan or, for boards that are not there, into the options.
+    """
     faults = [*option_faults(options, plan.request.cluster), *_board_faults(plan)]
     if plan.schedule is None:
-        faults.append(Fault("infeasible", "an infeasible plan has no step to emulate; see its explanation", "/status"))
-    else:
-        faults += structure_faults(plan)
-        if plan.schedule.weight_versions is not None:
-            detail = "emulation is of a step with a flush; plan without pipedream"
-            faults.append(Fault("unsupported", detail, "/schedule/weight_versions"))
-    if faults or plan.schedule is None:
-        raise InvalidInputError(faults)
-    return plan.schedule
+        detail = "an infeasible plan has no step to emulate; see its explanation"
+        return [*faults, Fault("infeasible", detail, "/status")]
+    if plan.schedule.weight_versions is not None:
+        detail = "emulation is of a step with a flush; plan without pipedream"
+        faults.append(Fault("unsupported", detail, "/schedule/weight_versions"))
+    return [*faults, *replay_faults(plan)]
 
 
 def _board_faults(plan: Plan) -> Iterator[Fault]:

@@ -13,17 +13,17 @@ from itertools import pairwise
 
 from bapipe.cost.collectives import ring_channels
 from bapipe.cost.transfer import Channel, channel
-from bapipe.errors import InvalidInputError
+from bapipe.errors import Fault, InvalidInputError
 from bapipe.graph import graph_of
-from bapipe.no_flush import in_a_row
-from bapipe.orders import read_codes
+from bapipe.no_flush import in_a_row, no_flush_order_faults
+from bapipe.orders import read_codes, read_orders
 from bapipe.plan import Plan
 from bapipe.simulator.chain_simulation import simulate_chain, simulate_orders
 from bapipe.simulator.event_simulation import simulate_events
 from bapipe.simulator.simulation import LinkUse, Operations, Simulation, Transfers
 from bapipe.structure import stage_by_layer, structure_faults
 
-__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "drawn", "simulate", "simulate_orders"]
+__all__ = ["LinkUse", "Operations", "Simulation", "Transfers", "drawn", "replay_faults", "simulate", "simulate_orders"]
 
 
 def simulate(plan: Plan) -> Simulation:
@@ -42,6 +42,18 @@ def simulate(plan: Plan) -> Simulation:
     if codes is None:
         return simulate_events(plan, schedule)
     return simulate_chain(plan, schedule, codes)
+
+
+def replay_faults(plan: Plan) -> list[Fault]:
+    """What keeps `plan` from being replayed, as far as that shows without replaying it: its structure, its orders."""
+    schedule = plan.schedule
+    faults = structure_faults(plan)
+    if faults or schedule is None:
+        return faults
+    if schedule.weight_versions is None and read_codes(plan, schedule) is not None:
+        return []
+    _, faults = read_orders(plan, schedule)
+    return faults or list(no_flush_order_faults(plan, schedule))
 
 
 def drawn(plan: Plan, simulation: Simulation) -> Simulation:
