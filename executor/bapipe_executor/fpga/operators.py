@@ -1,6 +1,7 @@
 """What the layers of a torch network compute, by shape: the operators that an FPGA's costs are worked out from.
 
-The layers run on fake tensors, which hold nothing; every function of torch that they call is looked up by its name.
+The layers run on fake tensors, which hold nothing; every function of torch that they call is looked up by its name, and
+what is not known by name is taken apart into the products that it makes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bapipe.operators import (
     IN_STREAM,
@@ -34,6 +36,7 @@ FREE = frozenset(
     {
         *("flatten", "reshape", "view", "permute", "transpose", "unflatten", "unsqueeze", "squeeze", "contiguous"),
         *("chunk", "split", "expand", "size", "dim", "arange", "zeros", "new_zeros", "empty", "detach", "to"),
+        *("select", "slice", "unbind", "narrow", "view_as", "expand_as", "alias", "ones", "full", "movedim"),
     }
 )
 """Functions that move no element, or whose result does not depend on the sample."""
@@ -88,12 +91,50 @@ class _Listening(TorchFunctionMode):
         self.operators: list[Operator] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "")
+        name = _name(func)
+        with _Products() as inside:
+            result = func(*args, **(kwargs or {}))
         outputs = [each for each in (result if isinstance(result, tuple) else (result,)) if isinstance(each, Tensor)]
         if outputs and outputs[0].is_floating_point() and name not in FREE and not name.startswith("__get"):
-            self.operators += _KNOWN.get(name, _elementwise)(args, kwargs or {}, outputs)
+            known = _KNOWN.get(name)
+            if known is not None:
+                self.operators += known(args, kwargs or {}, outputs)
+            else:
+                self.operators += [*inside.operators, *_elementwise(args, kwargs or {}, outputs)]
         return result
+
+
+class _Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes an operator for each product that a function comes down to, whatever its name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operators: list[Operator] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = _name(func)
+        if name in _FACTORS:
+            left, right = args[_FACTORS[name]], args[_FACTORS[name] + 1]
+            rows = left.numel() // left.shape[-1]
+            self.operators.append(
+                Linear(kind="linear", in_features=left.shape[-1], out_features=right.shape[-1], rows=rows)
+            )
+        elif name == "convolution":
+            self.operators += _convolved(args[0], args[1], result, groups=args[8], transposed=args[6])
+        elif name.startswith("_scaled_dot_product"):
+            self.operators += _attention(args, kwargs or {}, [])
+        return result
+
+
+_FACTORS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
+"""Products of two matrices, or of as many as a batch has, and which argument is the first of them."""
+
+
+def _name(func: Any) -> str:
+    """`conv2d` of torch's function, of that of an exported graph, `conv2d.default`, and of one in place, `conv2d_`."""
+    name = str(getattr(func, "__name__", "")).split(".")[0]
+    return name if name.startswith("__") else name.rstrip("_")
 
 
 Found = Iterator[Operator]
@@ -101,34 +142,52 @@ Arguments = tuple[Any, ...]
 
 
 def _convolution(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor]) -> Found:
-    weight = args[1]
-    groups = kwargs.get("groups", args[6] if len(args) > 6 else 1)
+    groups = _given(args, kwargs, 6, "groups", 1)
+    image, weight = _given(args, kwargs, 0, "input"), _given(args, kwargs, 1, "weight")
+    yield from _convolved(image, weight, outputs[0], groups=groups, transposed=False)
+
+
+def _convolved(image: Tensor, weight: Tensor, made: Tensor, *, groups: int, transposed: bool) -> Found:
+    """Transposed, each position of the input, not of the output, meets all weights."""
     yield Convolution(
         kind="convolution",
-        in_channels=weight.shape[1] * groups,
-        out_channels=weight.shape[0],
+        in_channels=image.shape[1],
+        out_channels=made.shape[1],
         kernel_positions=prod(weight.shape[2:]),
-        out_pixels=prod(outputs[0].shape[2:]),
+        out_pixels=prod((image if transposed else made).shape[2:]),
         groups=groups,
     )
 
 
+def _given(args: Arguments, kwargs: dict[str, Any], place: int, name: str, default: Any = None) -> Any:
+    return args[place] if len(args) > place else kwargs.get(name, default)
+
+
 def _linear(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor]) -> Found:
-    weight = args[1]
+    weight = _given(args, kwargs, 1, "weight")
     rows = outputs[0].numel() // weight.shape[0]
     yield Linear(kind="linear", in_features=weight.shape[1], out_features=weight.shape[0], rows=rows)
 
 
 def _lstm(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor]) -> Found:
-    """`torch.lstm(input, states, weights, …)`: weights of inputs and of the recurrence, for each direction."""
-    weights, width = args[2], args[0].shape[-1]
-    hidden = weights[1].shape[1]
-    directions = outputs[0].shape[-1] // hidden
-    yield Lstm(kind="lstm", in_features=width, hidden=hidden, steps=args[0].numel() // width, directions=directions)
+    """`torch.lstm(input, states, weights, biases, layers, dropout, training, bidirectional, …)`: an operator a layer,
+    whose weights of inputs and of the recurrence come for each direction.
+    """
+    weights, width, directions = args[2], args[0].shape[-1], 1 + bool(args[7])
+    steps = args[0].numel() // width
+    for layer in range(args[4]):
+        own = weights[layer * len(weights) // args[4]]
+        yield Lstm(
+            kind="lstm",
+            in_features=own.shape[1],
+            hidden=own.shape[0] // 4,
+            steps=steps,
+            directions=directions,
+        )
 
 
 def _attention(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor]) -> Found:
-    queries, keys = args[0], args[1]
+    queries, keys = _given(args, kwargs, 0, "query"), _given(args, kwargs, 1, "key")
     heads = prod(queries.shape[:-2])
     yield Attention(
         kind="attention",
@@ -155,7 +214,15 @@ def _normalisation(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor
 
 
 def _pooling(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor]) -> Found:
-    window = max(1, args[0].numel() // outputs[0].numel())
+    """Windows that overlap read an element several times; those of an adaptive pooling share the input out."""
+    size = _given(args, kwargs, 1, "kernel_size")
+    if size is None or isinstance(size, int):
+        size = (size or 1,) * (outputs[0].dim() - 2)
+    yield Pooling(kind="pooling", out_elements=outputs[0].numel(), window=prod(size))
+
+
+def _adaptive_pooling(args: Arguments, kwargs: dict[str, Any], outputs: list[Tensor]) -> Found:
+    window = max(1, _given(args, kwargs, 0, "input").numel() // outputs[0].numel())
     yield Pooling(kind="pooling", out_elements=outputs[0].numel(), window=window)
 
 
@@ -176,7 +243,9 @@ _KNOWN: dict[str, Callable[[Arguments, dict[str, Any], list[Tensor]], Found]] = 
     "lstm": _lstm,
     "scaled_dot_product_attention": _attention,
     **dict.fromkeys(("matmul", "__matmul__", "bmm"), _product),
-    **dict.fromkeys(("layer_norm", "batch_norm", "group_norm", "rms_norm"), _normalisation),
-    **dict.fromkeys(("max_pool2d", "boolean_dispatch", "avg_pool2d", "adaptive_avg_pool2d", "_max_pool2d"), _pooling),
+    **dict.fromkeys(("layer_norm", "batch_norm", "group_norm", "instance_norm", "rms_norm"), _normalisation),
+    **{f"{way}_pool{size}d": _pooling for way in ("max", "avg") for size in (1, 2, 3)},
+    **{f"adaptive_{way}_pool{size}d": _adaptive_pooling for way in ("max", "avg") for size in (1, 2, 3)},
+    "boolean_dispatch": _pooling,
     "embedding": _embedding,
 }
