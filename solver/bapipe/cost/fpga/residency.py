@@ -7,14 +7,16 @@ layers so far in at most c blocks, and
     best'[c] = min over the layer's choices of best[c - blocks] + cost.
 
 The cost is the time of the layer's phases; of choices as fast, the one with the least traffic is preferred, then that
-of the fewest blocks.
+of the fewest blocks. Where more than `MAX_ITEMS` of a layer and of what works in stream behind it could stay,
+neighbours stay together or not at all, so that there are no more subsets than of `MAX_ITEMS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations, pairwise
 from math import ceil
 
 import numpy as np
@@ -25,6 +27,9 @@ from bapipe.problem import Fpga
 
 TRAFFIC_WEIGHT = 1e-9
 """Of a second of traffic that compute hides, as a part of a second that it takes: settles ties, and no more."""
+
+MAX_ITEMS = 12
+"""Of one layer with those fused to it: so many are chosen from one by one."""
 
 Costs = NDArray[np.float64]
 
@@ -86,6 +91,7 @@ class Residency:
 def reside(stage: Sequence[Demand], chip: Chip, in_flight: int) -> Residency:
     """The best residency of a stage's layers, in their order, with so many micro-batches in flight."""
     layers = fused(stage)
+    chip = _no_larger_than_needed(chip, layers, in_flight)
     best, choices, chosen = nothing(chip), [], []
     for layer in layers:
         choices.append(layer_choices(layer, chip, in_flight))
@@ -114,20 +120,42 @@ def nothing(chip: Chip) -> Best:
     return Best(zeros, zeros, zeros)
 
 
+def _no_larger_than_needed(chip: Chip, layers: Sequence[Demand], in_flight: int) -> Chip:
+    """The chip with no more blocks than everything takes."""
+    most = sum(chip.blocks_of(item.held_bytes(in_flight)) for layer in layers for item in layer.items)
+    return replace(chip, blocks=min(chip.blocks, most))
+
+
 def layer_choices(demand: Demand, chip: Chip, in_flight: int) -> list[Choice]:
     """The choices of one layer that no other beats in both blocks and cost, fewest blocks first."""
-    kept: list[Choice] = []
-    for choice in sorted(_choices(demand, chip, in_flight), key=lambda choice: (choice.blocks, choice.cost_s)):
-        if choice.blocks <= chip.blocks and (not kept or choice.cost_s < kept[-1].cost_s):
-            kept.append(choice)
-    return kept
+    bundles = _bundles(demand.items)
+    subsets = _subsets(len(bundles))
+    blocks, seconds = np.zeros(len(subsets), dtype=np.int64), np.tile(demand.traffic_bytes, (len(subsets), 1))
+    for number, items in enumerate(bundles):
+        blocks += subsets[:, number] * sum(chip.blocks_of(item.held_bytes(in_flight)) for item in items)
+        for item in items:
+            seconds += np.where(subsets[:, number, None], 0.0, item.traffic_bytes)
+    seconds /= chip.bandwidth_bytes_per_s
+    moved_s = seconds.sum(axis=1)
+    seconds = np.maximum(demand.compute_s, seconds)
+    cost_s = seconds.sum(axis=1) + TRAFFIC_WEIGHT * moved_s
+    return [
+        Choice(
+            tuple(item for number in np.flatnonzero(subsets[k]) for item in bundles[number]),
+            int(blocks[k]),
+            float(seconds[k, 0]),
+            float(seconds[k, 1] + seconds[k, 2]),
+            float(cost_s[k]),
+        )
+        for k in _unbeaten(blocks, cost_s, chip.blocks)
+    ]
 
 
-def extend(best: Best, choices: Sequence[Choice]) -> tuple[Best, NDArray[np.int8]]:
+def extend(best: Best, choices: Sequence[Choice]) -> tuple[Best, NDArray[np.int16]]:
     """The best with one layer more, and which of its choices that takes; the first needs no blocks."""
     cost_s = best.cost_s + choices[0].cost_s
     forward_s, backward_s = best.forward_s + choices[0].forward_s, best.backward_s + choices[0].backward_s
-    taken = np.zeros(cost_s.shape, dtype=np.int8)
+    taken = np.zeros(cost_s.shape, dtype=np.int16)
     for number, choice in enumerate(choices[1:], start=1):
         room, left = np.s_[..., choice.blocks :], np.s_[..., : cost_s.shape[-1] - choice.blocks]
         other_s = best.cost_s[left] + choice.cost_s
@@ -135,15 +163,30 @@ def extend(best: Best, choices: Sequence[Choice]) -> tuple[Best, NDArray[np.int8
         np.copyto(cost_s[room], other_s, where=better)
         np.copyto(forward_s[room], best.forward_s[left] + choice.forward_s, where=better)
         np.copyto(backward_s[room], best.backward_s[left] + choice.backward_s, where=better)
-        np.copyto(taken[room], np.int8(number), where=better)
+        np.copyto(taken[room], np.int16(number), where=better)
     return Best(cost_s, forward_s, backward_s), taken
 
 
-def _choices(demand: Demand, chip: Chip, in_flight: int) -> Iterator[Choice]:
-    for count in range(len(demand.items) + 1):
-        for items in combinations(demand.items, count):
-            moved_s = sum(demand.off_chip_bytes(items)) / chip.bandwidth_bytes_per_s
-            forward, inputs, weights = demand.seconds(items, chip.bandwidth_bytes_per_s)
-            blocks = sum(chip.blocks_of(item.held_bytes(in_flight)) for item in items)
-            cost_s = forward + inputs + weights + TRAFFIC_WEIGHT * moved_s
-            yield Choice(items, blocks, forward, inputs + weights, cost_s)
+def _bundles(items: Sequence[Item]) -> list[Sequence[Item]]:
+    """What stays together: each item by itself, or as many neighbours as leave `MAX_ITEMS` bundles."""
+    count = min(len(items), MAX_ITEMS)
+    ends = [round(number * len(items) / max(1, count)) for number in range(count + 1)]
+    return [items[start:end] for start, end in pairwise(ends)]
+
+
+@cache
+def _subsets(count: int) -> NDArray[np.bool_]:
+    """[subsets, count] every subset of so many, smallest first."""
+    chosen = [subset for size in range(count + 1) for subset in combinations(range(count), size)]
+    subsets = np.zeros((len(chosen), count), dtype=np.bool_)
+    for row, subset in zip(subsets, chosen, strict=True):
+        row[list(subset)] = True
+    return subsets
+
+
+def _unbeaten(blocks: NDArray[np.int64], cost_s: Costs, most: int) -> list[int]:
+    """Fewest blocks first, those of at most so many blocks that cost less than all before."""
+    order = np.lexsort((cost_s, blocks))
+    order = order[blocks[order] <= most]
+    before_s = np.minimum.accumulate(np.append(np.inf, cost_s[order]))[:-1]
+    return [int(choice) for choice in order[cost_s[order] < before_s]]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bapipe.cost.fpga.residency import Residency
+from bapipe.cost.fpga.demand import fused
+from bapipe.cost.fpga.residency import Chip, Residency
 from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable
 from bapipe.errors import InvalidInputError
@@ -81,6 +83,36 @@ def test_in_stream_layers_hide_behind_what_they_follow() -> None:
     alone = seconds(stage([layer], board))
     assert apart[0] > 0
     assert together[0] == pytest.approx(alone[0] + 64 / 16 / 1000), "its operations, not its traffic"
+
+
+def in_stream(count: int) -> list[Layer]:
+    """A product and so many layers behind it, whose stashes all differ."""
+    return [linear("a", 16, 16), *(relu(f"b{k}", 20 + 2**k % 97 + k) for k in range(count))]
+
+
+def test_what_stays_of_many_layers_in_stream_is_the_best_subset() -> None:
+    """2^9 subsets, hundreds of which no other beats."""
+    layers, asked = in_stream(6), request(in_stream(6), fpga())
+    for memory in (0, 500, 900, 1700, 5000):
+        board = fpga(on_chip_bytes=memory)
+        demands = FpgaTable(asked, 1).demands(asked.cluster.devices[0])
+        chip = Chip(memory // 10, 10, 1000.0)
+        (whole,) = fused(demands)
+        subsets = (s for n in range(len(whole.items) + 1) for s in combinations(whole.items, n))
+        fitting = [s for s in subsets if sum(chip.blocks_of(each.size_bytes) for each in s) <= chip.blocks]
+        best_s = min(sum(whole.seconds(s, 1000.0)) for s in fitting)
+        assert sum(seconds(stage(layers, board))) == pytest.approx(best_s)
+
+
+def test_any_number_of_layers_may_work_in_stream() -> None:
+    """Neighbours stay together where there are too many: within the chip, and faster the larger it is."""
+    layers, last_s = in_stream(200), float("inf")
+    for memory in (0, 3000, 9000, 30_000, 300_000):
+        found = stage(layers, fpga(on_chip_bytes=memory))
+        assert found.held_bytes <= memory
+        assert sum(seconds(found)) <= last_s
+        last_s = sum(seconds(found))
+    assert sum(map(sum, found.off_chip_bytes)) == 0.0
 
 
 def test_what_does_not_fit_the_buffers_is_handed_on_off_chip() -> None:
