@@ -36,6 +36,8 @@ from bapipe.operators import Operator, OperatorKind
 
 MAX_LAYERS = 20_000
 MAX_DEVICES = 4_096
+MAX_BLOCKS = 2**17
+"""Of memory on a chip: each is a step of the knapsack that says what stays there."""
 
 SchemaVersion = Literal[1]
 DType = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
@@ -288,6 +290,10 @@ class Fpga(Document):
         if isinstance(buffers, int | float) and isinstance(memory, int | float) and buffers > memory:
             detail = f"{buffers} bytes are set aside of {memory} on the chip; the buffers are part of its memory"
             yield Fault("too_large", detail, "/buffer_bytes")
+        block = member(raw, "memory_block_bytes")
+        if isinstance(memory, int | float) and isinstance(block, int) and 1 <= block * MAX_BLOCKS < memory:
+            detail = f"more than {MAX_BLOCKS} blocks of {block} bytes on the chip; make the blocks larger"
+            yield Fault("too_large", detail, "/on_chip_bytes")
 
 
 class DeviceKind(Document):

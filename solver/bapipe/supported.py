@@ -10,6 +10,7 @@ from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, us
 from bapipe.cost.cut_costs import sends_past_stages
 from bapipe.cost.fpga.arrays import ELEMENT_BYTES
 from bapipe.cost.fpga.demand import demands
+from bapipe.cost.fpga.plausibility import doubtful_figures
 from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.roofline import missing_figures
@@ -189,8 +190,10 @@ def _device_warnings(request: PlanRequest) -> Iterator[str]:
             continue
         if any(memory_limit_bytes(cluster, d) is None for d in cluster.devices if d.kind == kind.name):
             yield f"{kind.name} has no memory_bytes: its memory is taken to be without limit"
-        if kind.memory_bandwidth_bytes_per_s is None and request.task == "training":
+        by_shape = kind.name not in _timed_kinds(request)
+        if kind.memory_bandwidth_bytes_per_s is None and not by_shape and request.task == "training":
             yield f"{kind.name} has no memory_bandwidth_bytes_per_s: the optimizer step is taken to need no time"
+    yield from doubtful_figures(cluster, set(_kinds_in_use(request)) - set(_timed_kinds(request)))
     links = [link_between(cluster, a, b) for a, b in pairwise(cluster.devices)]
     if any(link.bandwidth_bytes_per_s is None for link in links) and _kinds_in_use(request) != [REFERENCE]:
         yield "links without bandwidth_bytes_per_s: transfers over them are taken to need no time"

@@ -20,7 +20,7 @@ from bapipe.cost import memory
 from bapipe.cost.compute import layer_seconds
 from bapipe.cost.fpga.cut_table import MAX_CUTS, StageSeconds
 from bapipe.cost.fpga.demand import demands
-from bapipe.cost.fpga.table import costs_by_shape
+from bapipe.cost.fpga.table import costs_by_shape, update_bandwidth
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import Channel, channel
 from bapipe.cuts import Array, CutSpace, Indices, Largest, Mask
@@ -255,7 +255,7 @@ def _places(request: PlanRequest, space: CutSpace, times: _LayerTimes) -> tuple[
         if key not in known:
             kind = _kind_of(request, device)
             forward, backward = (space.prefix_sums(seconds) for seconds in times.on(device))
-            rate = kind.memory_bandwidth_bytes_per_s or float("inf")
+            rate = update_bandwidth(request, kind, device) or float("inf")
             stage_s = None
             if costs_by_shape(request, kind) and space.size <= MAX_CUTS:
                 stage_s = partial(tables.on, device)

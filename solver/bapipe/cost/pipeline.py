@@ -14,7 +14,7 @@ from operator import add
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
 from bapipe.cost.compute import LayerSeconds, layer_seconds
 from bapipe.cost.fpga.stage import Setting
-from bapipe.cost.fpga.table import FpgaTable, costs_by_shape
+from bapipe.cost.fpga.table import FpgaTable, costs_by_shape, update_bandwidth
 from bapipe.cost.memory import (
     StageMemory,
     gradient_bytes,
@@ -135,10 +135,12 @@ def _load_s(stage: StageCost, exchange_s: float, communication: Communication) -
 
 
 def memory_limit_bytes(cluster: Cluster, device: Device) -> int | None:
-    """The bytes that a device has, by itself or by its kind; None: unlimited."""
+    """The bytes that a device has, by itself or by its kind; of an FPGA no more than off chip. None: unlimited."""
     if device.memory_bytes is not None:
         return device.memory_bytes
-    return next(kind.memory_bytes for kind in cluster.kinds if kind.name == device.kind)
+    kind = next(kind for kind in cluster.kinds if kind.name == device.kind)
+    known = (kind.memory_bytes, kind.fpga.off_chip_bytes if kind.fpga else None)
+    return min((size for size in known if size is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ class CostTable:
         ended = list(accumulate(backwards))
         ready = tuple(ended[len(mine) - 1 - layer] for layer in part.last_layers)
         recompute_s = sum(seconds.forward_s[self._order[p]] for p in mine if p in part.again) / device.speed
-        return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind), ready, recompute_s)
+        return ReplicaCost(device.id, forward_s, ended[-1], self._optimizer_s(mine, kind, device), ready, recompute_s)
 
     def _replica_on_fpga(self, part: _Part, device: Device, kind: DeviceKind) -> ReplicaCost:
         """The engines of a split device work beside each other: their times, as those of the whole device."""
@@ -302,11 +304,11 @@ class CostTable:
             return ReplicaCost(device.id, found.forward_s * front, 0.0, 0.0, ())
         ready = tuple(found.backward_ends_s[layers[layer]] * back for layer in part.last_layers)
         backward_s, recompute_s = (found.input_s + found.weight_s) * back, found.again_s * front
-        optimizer_s = self._optimizer_s(part.positions, kind)
+        optimizer_s = self._optimizer_s(part.positions, kind, device)
         return ReplicaCost(device.id, found.forward_s * front, backward_s, optimizer_s, ready, recompute_s)
 
-    def _optimizer_s(self, mine: list[int], kind: DeviceKind) -> float:
-        bandwidth = kind.memory_bandwidth_bytes_per_s
+    def _optimizer_s(self, mine: list[int], kind: DeviceKind, device: Device) -> float:
+        bandwidth = update_bandwidth(self._request, kind, device)
         return 0.0 if bandwidth is None else sum(self._touched[p] for p in mine) / bandwidth
 
     def _seconds_on(self, kind: DeviceKind) -> LayerSeconds:

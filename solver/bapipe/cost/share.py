@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bapipe.cost.compute import layer_seconds, layer_splits
+from bapipe.cost.fpga.demand import Demand
 from bapipe.cost.fpga.residency import Residency
 from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable, costs_by_shape
@@ -85,6 +86,10 @@ class ShareTable:
         if device.kind not in self._by_shape:
             return None
         return self._fpga.stage([layer.id for layer in layers], device, input_bytes, setting)
+
+    def demands(self, layers: Sequence[Layer], device: Device, setting: Setting) -> list[Demand]:
+        """What layers ask of a device whose costs are worked out from shapes, one by one."""
+        return self._fpga.own([layer.id for layer in layers], device, setting)
 
     def _on_fpga(
         self,

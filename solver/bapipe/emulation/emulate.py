@@ -48,11 +48,11 @@ def emulate(plan: Plan, options: EmulationOptions | None = None) -> Emulated:
     job = with_losses(ready.work, ready.job, options)
     flowed = replay_flow(job, flow, ready.pointer)
     step_s = max(flowed.replayed.optimizer_end_s)
-    simulation = simulation_of(ready.work, ready.cost, job, flowed.replayed, step_s)
+    simulation = simulation_of(ready.work, ready.cost, flowed.job, flowed.replayed, step_s)
     faults = list(_memory_faults(ready, simulation))
     if faults:
         raise InvalidInputError(faults)
-    return Emulated(measured(plan, ready.work, job, flow, flowed, simulation), simulation, flowed)
+    return Emulated(measured(plan, ready.work, flow, flowed, simulation, options), simulation, flowed)
 
 
 def emulation_faults(plan: Plan, options: EmulationOptions) -> list[Fault]:

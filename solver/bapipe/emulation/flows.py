@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 from random import Random
 
 from bapipe.emulation.options import EmulationOptions
@@ -25,7 +26,7 @@ def flow_of(work: Workload, job: Job, options: EmulationOptions) -> tuple[Flow, 
 
 def with_losses(work: Workload, job: Job, options: EmulationOptions) -> Job:
     """The job where reductions over lossy links take as long as is to be expected: 1 / (1 - loss) of their time."""
-    loss = _loss_by_direction(options)
+    loss = loss_by_direction(options)
     if not loss:
         return job
     buckets = []
@@ -36,22 +37,23 @@ def with_losses(work: Workload, job: Job, options: EmulationOptions) -> Job:
 
 
 def tries_of(work: Workload, job: Job, options: EmulationOptions) -> Callable[[int, int], int]:
-    """How often each chunk of each message is sent: drawn once, from the seed, whatever the order."""
-    loss = _loss_by_direction(options)
+    """How often each chunk of each message is sent: drawn once, from the seed, whatever the order; k times or more with
+    chance loss^(k - 1).
+    """
+    loss = loss_by_direction(options)
     rate = [loss.get(price.resources[0], 0.0) if price.resources else 0.0 for price in job.prices]
 
     def tries(message: int, chunk: int) -> int:
         if not rate[message]:
             return 1
-        random, count = Random(f"{options.seed}/{message}/{chunk}"), 1
-        while random.random() < rate[message]:
-            count += 1
-        return count
+        random = Random(f"{options.seed}/{message}/{chunk}")
+        return 1 + int(log(1 - random.random()) / log(rate[message]))
 
     return tries
 
 
-def _loss_by_direction(options: EmulationOptions) -> dict[Resource, float]:
+def loss_by_direction(options: EmulationOptions) -> dict[Resource, float]:
+    """The share of chunks that each direction of a lossy link loses."""
     loss: dict[Resource, float] = {}
     for lossy in options.lossy_links:
         first, second = lossy.devices

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bapipe.errors import Fault
-from bapipe.faults import Document, Name, Seconds, unknown_reference
+from bapipe.faults import Document, Name, Seconds, duplicate_faults, unknown_reference
 from bapipe.plan import Plan
 from bapipe.problem import Cluster
 
@@ -54,13 +54,21 @@ class EmulationRequest(Document):
 
 
 def option_faults(options: EmulationOptions, cluster: Cluster) -> Iterator[Fault]:
-    """Boards that the cluster does not have."""
+    """Boards that the cluster does not have, and what is said twice."""
     known = [device.id for device in cluster.devices]
+    yield from duplicate_faults(list(options.slow_boards), "/slow_boards", "slow board", key="device")
+    yield from duplicate_faults(list(options.dead_boards), "/dead_boards", "dead board", key="device")
     for k, slow in enumerate(options.slow_boards):
         yield from unknown_reference(slow.device, known, f"/slow_boards/{k}/device", "device")
     for k, lossy in enumerate(options.lossy_links):
         for end, name in enumerate(lossy.devices):
             yield from unknown_reference(name, known, f"/lossy_links/{k}/devices/{end}", "device")
+        first, second = lossy.devices
+        if first == second:
+            yield Fault("self_link", f"device {first!r} has no link to itself", f"/lossy_links/{k}/devices")
+        if any(frozenset(lossy.devices) == frozenset(other.devices) for other in options.lossy_links[:k]):
+            detail = f"the link of {first} and {second}, both directions, was already given; give one loss"
+            yield Fault("duplicate_link", detail, f"/lossy_links/{k}/devices")
     for k, dead in enumerate(options.dead_boards):
         yield from unknown_reference(dead.device, known, f"/dead_boards/{k}/device", "device")
 

@@ -15,18 +15,14 @@ faster. Orders are first come, first served, or those of an earlier replay (`gra
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from bapipe.errors import InvalidInputError
 from bapipe.lowering import Exchange, Operation
 from bapipe.simulator.events import Job, Price, Replayed, Resource, State
-
-Claim = tuple[str, int, int]
-"""A turn at a resource: ("chunk", message, chunk), ("part", number of the operation, part) or ("bucket", number, 0)."""
-
-Granted = Mapping[Resource, Sequence[Claim]]
+from bapipe.simulator.turns import Granted, Turns
 
 NEVER = float("inf")
 
@@ -36,7 +32,8 @@ class Flow:
     """How a job's operations run part by part; what is left out runs in one part, without limit.
 
     `depths`: chunks that the FIFO in front of a link direction holds. `tries`: how often a chunk (message, chunk) is
-    sent until it arrives. `dies_s`: when a device (by number) stops for ever. `order`: turns to be granted as before.
+    sent until it arrives. `dies_s`: when a device (by number) stops for ever: what it computes, sends or receives then
+    never ends. `order`: turns to be granted as before.
     """
 
     parts: Mapping[Operation, int]
@@ -48,11 +45,13 @@ class Flow:
 
 @dataclass(frozen=True)
 class Flowed:
-    """A replay with its FIFOs, by link direction: when each chunk was made and had left, the bytes that were put in,
-    that arrived, and that were sent again, and the seconds that took; the turns as they were granted; and whether every
-    device came to the end of its order.
+    """A replay with its FIFOs, by link direction: when each chunk of several was made and had left, the bytes that were
+    put in, that arrived, and that were sent again, and the seconds that took; the turns as they were granted; and
+    whether every device came to the end of its order, reductions and update. `job` is the job as far as it came: where
+    it never ends, with the reductions that ended, and without updates. `stopped`: the devices whose death that was.
     """
 
+    job: Job
     replayed: Replayed
     made_s: Mapping[Resource, Sequence[float]]
     left_s: Mapping[Resource, Sequence[float]]
@@ -62,6 +61,7 @@ class Flowed:
     busy_s: Mapping[Resource, float]
     granted: Granted
     finished: bool
+    stopped: tuple[int, ...]
 
 
 def replay_flow(job: Job, flow: Flow, pointer: Callable[[int, Operation], str] = lambda order, what: "") -> Flowed:
@@ -72,11 +72,15 @@ def replay_flow(job: Job, flow: Flow, pointer: Callable[[int, Operation], str] =
     """
     state = _FlowState(job, flow)
     state.run()
-    finished = all(place == len(order) for place, order in zip(state.places, state.orders, strict=True))
-    if not finished and not flow.dies_s:
+    replayed = state.replayed()
+    stopped = state.stopped(replayed) if flow.dies_s else ()
+    if not state.finished() and not stopped:
         raise InvalidInputError(state.stuck(pointer))
+    if stopped:
+        replayed = state.cut_short()
     return Flowed(
-        replayed=state.replayed(),
+        job=state.job,
+        replayed=replayed,
         made_s=state.made_s,
         left_s=state.left_s,
         sent_bytes=state.sent_bytes,
@@ -84,50 +88,9 @@ def replay_flow(job: Job, flow: Flow, pointer: Callable[[int, Operation], str] =
         resent_bytes=state.resent_bytes,
         busy_s=state.busy_s,
         granted=state.turns.granted,
-        finished=finished,
+        finished=not stopped,
+        stopped=stopped,
     )
-
-
-class _Turns:
-    """Who is served next: whoever comes first, or whoever came first in another replay."""
-
-    def __init__(self, free_s: dict[Resource, float], order: Granted | None) -> None:
-        self.free_s, self.order = free_s, order
-        self.granted: dict[Resource, list[Claim]] = defaultdict(list)
-        self.waiting: dict[Claim, tuple[Price, float, Callable[[float], None]]] = {}
-
-    def claim(self, claim: Claim, price: Price, now_s: float, grant: Callable[[float], None]) -> None:
-        """Calls `grant` with the start of the turn, at once or when those before have had theirs."""
-        if self.order is None or not price.resources:
-            grant(self._take(claim, price, now_s))
-            return
-        self.waiting[claim] = price, now_s, grant
-        following: Claim | None = claim
-        while following is not None and self._is_next(following):
-            price, now_s, grant = self.waiting.pop(following)
-            grant(self._take(following, price, now_s))
-            following = self._ready(price.resources)
-
-    def _take(self, claim: Claim, price: Price, now_s: float) -> float:
-        start_s = max(now_s, *(self.free_s[resource] for resource in price.resources)) if price.resources else now_s
-        for resource in price.resources:
-            self.free_s[resource] = start_s + price.seconds
-            self.granted[resource].append(claim)
-        return start_s
-
-    def _ready(self, resources: Sequence[Resource]) -> Claim | None:
-        order = self.order or {}
-        for resource in resources:
-            place = len(self.granted[resource])
-            if place < len(order[resource]) and self._is_next(order[resource][place]):
-                return order[resource][place]
-        return None
-
-    def _is_next(self, claim: Claim) -> bool:
-        if claim not in self.waiting or self.order is None:
-            return False
-        resources = self.waiting[claim][0].resources
-        return all(self.order[each][len(self.granted[each])] == claim for each in resources)
 
 
 class _FlowState(State):
@@ -136,7 +99,7 @@ class _FlowState(State):
     def __init__(self, job: Job, flow: Flow) -> None:
         super().__init__(job, None)
         self.flow = flow
-        self.turns = _Turns(self.resource_s, flow.order)
+        self.turns = Turns(self.resource_s, flow.order)
         self.done = [0] * len(self.orders)
         executed = (step for order in self.orders for step in order if isinstance(step, Operation))
         self.numbers = {operation: number for number, operation in enumerate(executed)}
@@ -150,6 +113,8 @@ class _FlowState(State):
         sharing = [device for device in set(job.devices) if job.devices.count(device) > 1]
         self.shared = [device in sharing for device in job.devices]
         self.dies_s = [flow.dies_s.get(device, NEVER) for device in job.devices]
+        self.refused: set[int] = set()
+        self.reduced: set[int] = set()
 
     def run(self) -> None:
         """Serves whoever is ready, in the order of time, until nothing is."""
@@ -165,13 +130,67 @@ class _FlowState(State):
             else:
                 self.send_chunk(number, what[1], now_s)
 
+    def finished(self) -> bool:
+        """Whether every device came to the end of its order."""
+        return all(place == len(order) for place, order in zip(self.places, self.orders, strict=True))
+
+    def stopped(self, replayed: Replayed) -> tuple[int, ...]:
+        """The devices whose death keeps the step from its end: those at which something stopped, those that were dead
+        when nothing moved any more, and those whose weights were not updated.
+        """
+        still_s = max((*self.ends_s.values(), *(end_s for _, end_s in self.sent_s.values())), default=0.0)
+        dead = {self.job.devices[track] for track in self.refused}
+        for track, at_s in enumerate(self.dies_s):
+            complete = self.places[track] == len(self.orders[track])
+            if at_s < (replayed.optimizer_end_s[track] if self.finished() else still_s if not complete else 0.0):
+                dead.add(self.job.devices[track])
+        return tuple(sorted(dead))
+
+    def cut_short(self) -> Replayed:
+        """What was replayed, with the reductions that ended only, and without updates."""
+        ended = [
+            number
+            for number in sorted(self.reduced)
+            if all(
+                self.reduced_s[number] + self.job.buckets[number].price.seconds <= self.dies_s[track]
+                for track in self.job.buckets[number].ring
+            )
+        ]
+        buckets = tuple(self.job.buckets[number] for number in ended)
+        self.job = replace(self.job, buckets=buckets, optimizer_s=(0.0,) * len(self.orders))
+        self.reduced_s = [self.reduced_s[number] for number in ended]
+        return self.replayed()
+
+    def outlives(self, tracks: Iterable[int], end_s: float) -> bool:
+        """Whether the devices of all `tracks` live until `end_s`; who does not is noted."""
+        dead = [track for track in tracks if end_s > self.dies_s[track]]
+        self.refused.update(dead)
+        return not dead
+
     def reduce(self, number: int, now_s: float) -> None:
         """Starts a bucket."""
 
         def grant(start_s: float) -> None:
             self.reduced_s[number] = start_s
+            self.reduced.add(number)
 
         self.turns.claim(("bucket", number, 0), self.job.buckets[number].price, now_s, grant)
+
+    def exchange(self, step: Exchange, now_s: float) -> list[int]:
+        """Two devices stop for each other, if both live until all has passed."""
+        end_s = now_s + max(self.job.prices[number].seconds * self.flow.tries(number, 0) for number in step.messages)
+        return super().exchange(step, now_s) if self.outlives(self.meetings[step].present, end_s) else []
+
+    def transfer(self, number: int, now_s: float) -> float:
+        """A message of an exchange, as often as it is lost and once more."""
+        price, size_bytes = self.job.prices[number], self.messages[number].size_bytes
+        tries = self.flow.tries(number, 0)
+        seconds = price.seconds * tries
+        start_s = self.reserve(price._replace(seconds=seconds), now_s)
+        self.sent_s[number] = start_s, start_s + seconds
+        self.sent_bytes[price.resources[0]] += size_bytes
+        self.count(price.resources[0], size_bytes, tries, seconds)
+        return start_s + seconds
 
     def send_chunk(self, number: int, chunk: int, now_s: float) -> None:
         """Sends a chunk that has been made."""
@@ -181,21 +200,27 @@ class _FlowState(State):
 
         def grant(start_s: float) -> None:
             end_s = start_s + seconds
+            if not self.outlives((message.source, message.target), end_s):
+                return
             if price.seconds:
                 first_s = self.sent_s[number][0] if chunk else start_s
                 self.sent_s[number] = first_s, end_s
             self.chunks_s[number].append(end_s)
             if chunk == price.chunks - 1:
                 self.arrivals_s[number] = end_s
-            if price.resources:
-                self.arrive(price.resources[0], message.size_bytes / price.chunks, tries, end_s, seconds)
+            if self.queues(price):
+                self.left_s[price.resources[0]].append(end_s)
+            self.count(price.resources[0], message.size_bytes / price.chunks, tries, seconds)
             self.advance([message.source, message.target])
 
         self.turns.claim(("chunk", number, chunk), Price(seconds, price.resources), now_s, grant)
 
-    def arrive(self, way: Resource, size_bytes: float, tries: int, end_s: float, seconds: float) -> None:
-        """Counts a chunk that has left its FIFO for good."""
-        self.left_s[way].append(end_s)
+    def queues(self, price: Price) -> bool:
+        """Whether a message passes through a FIFO: what is sent whole goes from memory, unless there is one."""
+        return price.chunks > 1 or price.resources[0] in self.flow.depths
+
+    def count(self, way: Resource, size_bytes: float, tries: int, seconds: float) -> None:
+        """Counts what has arrived."""
         self.received_bytes[way] += size_bytes
         self.resent_bytes[way] += (tries - 1) * size_bytes
         self.busy_s[way] += seconds
@@ -280,7 +305,7 @@ class _FlowState(State):
 
     def finish(self, device: int, operation: Operation, start_s: float, end_s: float, woken: list[int]) -> None:
         """Ends a part, and with the last one the operation; a device that dies before that never ends it."""
-        if end_s > self.dies_s[device]:
+        if not self.outlives((device,), end_s):
             self.parked[device] = True
             return
         part, parts = self.done[device], self.flow.parts.get(operation, 1)
@@ -304,7 +329,7 @@ class _FlowState(State):
                 woken.append(message.target)
             return
         for chunk in range(part * price.chunks // parts, (part + 1) * price.chunks // parts):
-            if price.resources:
+            if self.queues(price):
                 self.made_s[price.resources[0]].append(end_s)
-                self.sent_bytes[price.resources[0]] += message.size_bytes / price.chunks
+            self.sent_bytes[price.resources[0]] += message.size_bytes / price.chunks
             heappush(self.events, (end_s, *message.key, number, (number, chunk)))

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
-from bapipe.cost.fpga.demand import off_chip_rate
+from bapipe.cost.fpga.demand import Demand, off_chip_rate
 from bapipe.cost.fpga.residency import Residency
+from bapipe.cost.fpga.table import update_bandwidth
 from bapipe.cost.memory import gradient_bytes, optimizer_traffic_bytes, tied_traffic_bytes
 from bapipe.cost.routes import routes_of
 from bapipe.cost.share import Share, ShareTable
@@ -148,7 +149,7 @@ class Workload:
     def _shares(self) -> dict[tuple[int, int], Share]:
         table = self._table = ShareTable(self.plan.request, self.schedule.microbatch_size)
         settings = self._settings = stage_settings(self.plan, self.orders)
-        received = self._received_bytes()
+        received = self._received = self._received_bytes()
         known: dict[tuple[int, str, float], Share] = {}
         shares = {}
         for d, device in enumerate(self.placed):
@@ -178,17 +179,21 @@ class Workload:
                 residency = self.residency(stage, device)
                 if residency is not None:
                     rate = off_chip_rate(fpga, self.placed[device])
-                    forward_s = sum(moved[0] for moved in residency.off_chip_bytes) / rate
-                    backward_s = sum(moved[1] + moved[2] for moved in residency.off_chip_bytes) / rate
-                    mine = [operation for operation in self.tracks[track] if operation.stage == stage]
-                    port_s |= {o: forward_s if o.kind == "F" else backward_s for o in mine}
+                    moved = dict(zip("FIW", map(sum, zip(*residency.off_chip_bytes, strict=True)), strict=True))
+                    moved["B"] = moved["I"] + moved["W"]
+                    port_s |= {o: moved[o.kind] / rate for o in self.tracks[track] if o.stage == stage}
         return port_s
 
     def residency(self, stage: int, device: int) -> Residency | None:
         """What stays on the chip of a device of a stage; None where its costs are not those of an FPGA by shape."""
         placed = self.placed[device]
-        received, setting = self._received_bytes()[stage], self._settings[stage]
-        return self._table.residency(self.layers[stage], placed, received, setting)
+        return self._table.residency(self.layers[stage], placed, self._received[stage], self._settings[stage])
+
+    def recomputed(self, stage: int, device: int) -> list[Demand]:
+        """What the layers of a stage that are recomputed ask of the FPGA that has it."""
+        again = self.plan.stages[stage].recomputed_layers
+        layers = [layer for layer in self.layers[stage] if layer.id in again]
+        return self._table.demands(layers, self.placed[device], self._settings[stage]) if layers else []
 
     def _received_bytes(self) -> list[float]:
         """Of each stage, the bytes that reach it for a micro-batch."""
@@ -224,12 +229,17 @@ class Workload:
     def optimizer_s(self, device: int) -> float:
         """Seconds in which a device updates all its weights."""
         request, placed = self.plan.request, self.placed[device]
-        bandwidth = self.kinds[placed.kind].memory_bandwidth_bytes_per_s
-        if bandwidth is None or not self.training:
+        bandwidth = update_bandwidth(request, self.kinds[placed.kind], placed)
+        return 0.0 if bandwidth is None else self.update_bytes(device) / bandwidth
+
+    def update_bytes(self, device: int) -> float:
+        """Bytes that a device moves to update all its weights."""
+        if not self.training:
             return 0.0
+        request = self.plan.request
         layers = [layer for stage in self.stages_on(device) for layer in self.layers[stage]]
         moved = sum(optimizer_traffic_bytes(request, layer) for layer in layers)
-        return (moved + sum(tied_traffic_bytes(request, tied) for tied in self.tied_on(device))) / bandwidth
+        return moved + sum(tied_traffic_bytes(request, tied) for tied in self.tied_on(device))
 
     def _buckets(self) -> Iterator[Bucket]:
         """The gradients of every replicated stage, from its last layer back, then those of tied parameters."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bapipe.emulation import DeadBoard, EmulationOptions, LossyLink, SlowBoard
 from bapipe.emulation.emulate import emulate
-from bapipe.problem import Link
+from bapipe.errors import InvalidInputError
+from bapipe.plan import Plan
+from bapipe.problem import Device, FpgaEnergy, Link
 from bapipe.simulator import simulate
 from judges.boards import fpga
 from judges.emulated import LINK, conservation_faults, plan_on
@@ -109,6 +113,168 @@ def test_a_board_that_dies_loses_the_step() -> None:
     assert loss.forwards[0] >= loss.backwards[0]
     assert loss.microbatches[0] < loss.microbatches[1] == 4
     assert report.energy.total_j < emulate(made).report.energy.total_j
+
+
+def test_boards_that_stop_for_each_other_send_again_too() -> None:
+    made = plan_on(**CASES["1F1B-SNO"])
+    options = EmulationOptions(lossy_links=(LossyLink(devices=("d0", "d1"), loss=0.6),))
+    plain, lossy = emulate(made).report, emulate(made, options)
+    assert conservation_faults(made, lossy) == []
+    assert sum(link.resent_bytes for link in lossy.report.links) > 0
+    assert lossy.report.step_time_s > plain.step_time_s
+
+
+def test_a_link_that_loses_nearly_all_is_emulated_at_once() -> None:
+    options = EmulationOptions(lossy_links=(LossyLink(devices=("d0", "d1"), loss=1 - 1e-12),))
+    assert emulate(plan_on(), options).report.step_time_s > 1e6
+
+
+def test_chunks_are_sent_as_often_as_their_loss_says() -> None:
+    """On average 1 / (1 - loss) times: 4 for three in four."""
+    made = plan_on(link=LINK.model_copy(update={"chunks": 64}))
+    options = EmulationOptions(lossy_links=(LossyLink(devices=("d0", "d1"), loss=0.75),))
+    link = emulate(made, options).report.links[0]
+    assert (link.sent_bytes + link.resent_bytes) / link.sent_bytes == pytest.approx(4, rel=0.15)
+
+
+def test_a_dead_board_neither_sends_nor_receives() -> None:
+    """What is in its FIFO, or on its way when it dies, does not arrive."""
+    made = plan_on(link=LINK.model_copy(update={"bandwidth_bytes_per_s": 8000.0}))
+    first = emulate(made).simulation.operations.end_s[0]
+    emulated = emulate(made, EmulationOptions(dead_boards=(DeadBoard(device="d0", at_s=first),)))
+    link = emulated.report.links[0]
+    assert (link.source, link.target) == ("d0", "d1")
+    assert 0 < link.received_bytes < link.sent_bytes
+    assert max(emulated.flowed.left_s["link", "d0", "d1"]) <= first
+
+
+def test_a_dead_board_stops_for_no_other() -> None:
+    made = plan_on(**CASES["1F1B-SNO"])
+    first = emulate(made).simulation.operations.end_s[0]
+    report = emulate(made, EmulationOptions(dead_boards=(DeadBoard(device="d0", at_s=first),))).report
+    assert report.links == ()
+    assert report.loss.forwards[0] == 1
+
+
+def test_only_boards_that_died_by_then_lose_the_step() -> None:
+    made = plan_on()
+    whole = emulate(made).report.step_time_s
+    options = EmulationOptions(dead_boards=(DeadBoard(device="d1", at_s=whole / 2), DeadBoard(device="d2", at_s=1e6)))
+    assert emulate(made, options).report.loss.boards == ("d1",)
+
+
+def test_a_lost_step_updates_nothing() -> None:
+    made = plan_on(**CASES["data parallel"])
+    ends = [each.end_s for each in emulate(made).simulation.reductions]
+    emulated = emulate(made, EmulationOptions(dead_boards=(DeadBoard(device="d1", at_s=ends[0] * 0.99),)))
+    assert emulated.report.loss.boards == ("d1",)
+    assert emulated.simulation.reductions == ()
+    assert emulated.simulation.optimizer_end_s == emulated.simulation.optimizer_start_s
+
+
+def test_orders_that_wait_for_each_other_are_no_death() -> None:
+    made = plan_on(microbatches=2)
+    orders = (("0F0", "0B0", "0F1", "0B1"), ("1F0", "1F1", "1B0", "1B1"), made.schedule.orders[2])
+    custom = made.schedule.model_copy(update={"name": "custom", "orders": orders})
+    options = EmulationOptions(dead_boards=(DeadBoard(device="d1", at_s=1e9),))
+    with pytest.raises(InvalidInputError, match="waits forever"):
+        emulate(made.model_copy(update={"schedule": custom}), options)
+
+
+def split_backward(plan: Plan) -> Plan:
+    """All input gradients where the backwards were, the weight gradients behind them."""
+    orders = tuple(
+        (*(op.replace("B", "I") for op in row), *(op.replace("B", "W") for op in row if "B" in op))
+        for row in plan.schedule.orders
+    )
+    schedule = plan.schedule.model_copy(update={"name": "custom", "orders": orders})
+    return plan.model_copy(update={"schedule": schedule})
+
+
+def test_split_backwards_take_the_energy_of_both_parts() -> None:
+    """On chips that hold all, so that more micro-batches in flight change no traffic."""
+    made = plan_on(fpga(on_chip_bytes=10**6, buffer_bytes=10**5))
+    whole, parts = emulate(made).report, emulate(split_backward(made)).report
+    assert parts.energy.model_dump() == pytest.approx(whole.energy.model_dump())
+    traffic = [board.off_chip_traffic_bytes for board in whole.boards]
+    assert [board.off_chip_traffic_bytes for board in parts.boards] == pytest.approx(traffic)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_recomputed_layers_take_energy_again(apart: bool) -> None:
+    """As operations of their own, or inside the backward: a forward of layer c more for each micro-batch."""
+    made = plan_on(fpga(on_chip_bytes=10**6, buffer_bytes=10**5))
+    stages = tuple(
+        stage.model_copy(update={"recomputed_layers": ("c",)}) if stage.index == 1 else stage for stage in made.stages
+    )
+    again = made.model_copy(update={"stages": stages})
+    if apart:
+        row = [each for op in made.schedule.orders[1] for each in ([op.replace("B", "R"), op] if "B" in op else [op])]
+        orders = (made.schedule.orders[0], tuple(row), made.schedule.orders[2])
+        schedule = made.schedule.model_copy(update={"name": "custom", "orders": orders})
+        again = again.model_copy(update={"schedule": schedule})
+    macs_j = emulate(again).report.boards[1].energy.macs_j - emulate(made).report.boards[1].energy.macs_j
+    assert macs_j == pytest.approx(12 * 16 * 9 * 8 * 8 * 4.6e-12)
+
+
+def test_losses_of_a_ring_are_sent_again() -> None:
+    made = plan_on(**CASES["data parallel"])
+    options = EmulationOptions(lossy_links=(LossyLink(devices=("d0", "d1"), loss=0.5),))
+    for link in emulate(made, options).report.links:
+        lossy = {link.source, link.target} == {"d0", "d1"}
+        assert link.resent_bytes == pytest.approx(link.sent_bytes if lossy else 0.0)
+
+
+def test_the_update_goes_at_the_rate_of_the_memory_off_chip() -> None:
+    """At its efficiency, and slower on a slow board."""
+    made = plan_on(BOARD.model_copy(update={"off_chip_efficiency": 0.5}))
+    options = EmulationOptions(slow_boards=(SlowBoard(device="d1", speed=0.25),))
+    for slow, speed in ((None, 1.0), (options, 0.25)):
+        simulation = emulate(made, slow).simulation
+        took = simulation.optimizer_end_s[1] - simulation.optimizer_start_s[1]
+        assert took == pytest.approx(576 * 4 * 7 / (25_000.0 * speed)), "8 bytes of state for each of 4"
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({"slow_boards": [{"device": "d3", "speed": 0.5}]}, "board d3 has no stage"),
+        ({"dead_boards": [{"device": "d3", "at_s": 0.5}]}, "board d3 has no stage"),
+        ({"lossy_links": [{"devices": ["d0", "d2"], "loss": 0.5}]}, "nothing passes between d0 and d2"),
+    ],
+)
+def test_faults_that_change_nothing_are_said(faults: dict[str, Any], said: str) -> None:
+    made = plan_on()
+    cluster = made.request.cluster.model_copy(
+        update={"devices": (*made.request.cluster.devices, Device(id="d3", kind="board"))}
+    )
+    schedule = made.schedule.model_copy(update={"orders": (*made.schedule.orders, ())})
+    made = made.model_copy(
+        update={"request": made.request.model_copy(update={"cluster": cluster}), "schedule": schedule}
+    )
+    assert any(said in text for text in emulate(made, EmulationOptions.model_validate(faults)).report.warnings)
+
+
+def test_figures_of_another_unit_are_doubted() -> None:
+    board = fpga(clock_hz=300.0, off_chip_bandwidth_bytes_per_s=38.4, off_chip_bytes=10**9, on_chip_bytes=10**6)
+    made = plan_on(board, link=LINK.model_copy(update={"bandwidth_bytes_per_s": 12.5, "latency_s": 1.0}))
+    doubted = [text for text in emulate(made).report.warnings if " is in " in text or "a link has" in text]
+    assert [text.split(" of ")[0] for text in doubted[:2]] == [
+        "board has a clock_hz",
+        "board has a off_chip_bandwidth_bytes_per_s",
+    ]
+    assert len(doubted) == 4
+    whole = fpga(clock_hz=3e8, off_chip_bandwidth_bytes_per_s=4e10, off_chip_bytes=2**32, on_chip_bytes=2**25,
+                 memory_block_bytes=36 * 1024)  # fmt: skip
+    fast = LINK.model_copy(update={"bandwidth_bytes_per_s": 1e9})
+    assert emulate(plan_on(whole, link=fast)).report.warnings == made.warnings
+
+
+def test_arithmetic_without_a_price_is_said() -> None:
+    free = BOARD.model_copy(update={"energy": FpgaEnergy(mac_j={"fp16": 1e-12})})
+    report = emulate(plan_on(free)).report
+    assert report.energy.macs_j == 0
+    assert any("no energy.mac_j for fp32" in text for text in report.warnings)
 
 
 def test_a_board_that_dies_after_its_step_loses_nothing() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bapipe.cost.fpga.demand import ByPhase
-from bapipe.cost.fpga.residency import Residency
+from bapipe.cost.fpga.demand import ByPhase, Demand
 from bapipe.problem import DType, Fpga
 
 
@@ -30,20 +29,32 @@ class Energy:
         return dynamic_j + self.links_j + self.static_j
 
 
-def stage_energy(
-    fpga: Fpga, dtype: DType, residency: Residency, forwards: int, backwards: int, optimizer_bytes: float = 0.0
-) -> Energy:
-    """So many forwards and backwards of a stage on a board, and what the optimizer moves off chip."""
-    price, layers = fpga.energy, residency.layers
+@dataclass(frozen=True)
+class Executed:
+    """How often each phase of a layer, or of several that run as one, was executed; `moved` are its bytes off chip."""
 
-    def executed(values: Iterable[ByPhase]) -> float:
-        return sum(forwards * forward + backwards * (inputs + weights) for forward, inputs, weights in values)
+    layer: Demand
+    moved: ByPhase
+    times: tuple[int, int, int]
 
+    @property
+    def off_chip_bytes(self) -> float:
+        """Bytes off chip in all."""
+        return self.of(self.moved)
+
+    def of(self, value: ByPhase) -> float:
+        """A value by phase, as often as each phase was executed."""
+        return sum(times * each for times, each in zip(self.times, value, strict=True))
+
+
+def executed_energy(fpga: Fpga, dtype: DType, executed: Sequence[Executed], optimizer_bytes: float = 0.0) -> Energy:
+    """What was executed on a board, and what the optimizer moves off chip."""
+    price = fpga.energy
     return Energy(
-        macs_j=executed(layer.macs for layer in layers) * price.mac_j.get(dtype, 0.0),
-        elementwise_j=executed(layer.operations for layer in layers) * price.elementwise_j,
-        on_chip_j=executed(layer.on_chip_bytes for layer in layers) * price.on_chip_j_per_byte,
-        off_chip_j=(executed(residency.off_chip_bytes) + optimizer_bytes) * price.off_chip_j_per_byte,
+        macs_j=sum(each.of(each.layer.macs) for each in executed) * price.mac_j.get(dtype, 0.0),
+        elementwise_j=sum(each.of(each.layer.operations) for each in executed) * price.elementwise_j,
+        on_chip_j=sum(each.of(each.layer.on_chip_bytes) for each in executed) * price.on_chip_j_per_byte,
+        off_chip_j=(sum(each.off_chip_bytes for each in executed) + optimizer_bytes) * price.off_chip_j_per_byte,
     )
 
 

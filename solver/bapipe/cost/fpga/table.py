@@ -24,6 +24,15 @@ def costs_by_shape(request: PlanRequest, kind: DeviceKind) -> bool:
     return any(layer.operators is not None for layer in layers) or not any(layer.times for layer in layers)
 
 
+def update_bandwidth(request: PlanRequest, kind: DeviceKind, device: Device) -> float | None:
+    """Bytes a second at which a device updates its weights: those off chip of an FPGA that is costed by shape, at the
+    device's speed; of others the memory bandwidth of the kind. None: the update takes no time.
+    """
+    if kind.fpga is not None and costs_by_shape(request, kind):
+        return off_chip_rate(kind.fpga, device)
+    return kind.memory_bandwidth_bytes_per_s
+
+
 class FpgaTable:
     """Residencies of a request's stages; demands and residencies that were worked out once are kept."""
 
@@ -54,7 +63,7 @@ class FpgaTable:
         """
         key = tuple(layers), device.kind, device.speed, input_bytes, setting
         if key not in self._residencies:
-            own = self._own(layers, device, setting)
+            own = self.own(layers, device, setting)
             own[0] = own[0].with_input(input_bytes, training=self._request.task == "training")
             self._residencies[key] = reside(own, self.chip(device), setting.in_flight)
         return self._residencies[key]
@@ -64,9 +73,10 @@ class FpgaTable:
     ) -> StageSeconds:
         """What such a stage takes, `again` being its layers that are recomputed."""
         found = self.stage(layers, device, input_bytes, setting)
-        own, rate = self._own(layers, device, setting), self.chip(device).bandwidth_bytes_per_s
+        own, rate = self.own(layers, device, setting), self.chip(device).bandwidth_bytes_per_s
         return stage_seconds(found, own, again, rate)
 
-    def _own(self, layers: Sequence[str], device: Device, setting: Setting) -> list[Demand]:
+    def own(self, layers: Sequence[str], device: Device, setting: Setting) -> list[Demand]:
+        """The demands of so many layers, one by one."""
         demands = self.demands(device, setting.forward_share)
         return [demands[self._position[layer]] for layer in layers]

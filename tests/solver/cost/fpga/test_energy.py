@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bapipe.cost.fpga.energy import link_energy, stage_energy, static_energy, total
+from bapipe.cost.fpga.energy import Executed, executed_energy, link_energy, static_energy, total
 from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable
 from bapipe.problem import FpgaEnergy
@@ -24,7 +24,8 @@ def test_each_cause_is_counted_by_itself() -> None:
     board = fpga(on_chip_bytes=0, energy=PRICES)
     asked = request([linear("a", 8, 4)], board)
     found = FpgaTable(asked, 2).stage(["a"], asked.cluster.devices[0], 0.0, Setting())
-    energy = stage_energy(board, "fp32", found, 3, 3, optimizer_bytes=10.0)
+    executed = [Executed(found.layers[0], found.off_chip_bytes[0], (3, 3, 3))]
+    energy = executed_energy(board, "fp32", executed, optimizer_bytes=10.0)
     assert energy.macs_j == 3 * 3 * (8 * 4 * 2)
     tiles = 2 * (2 * 1)  # samples; 8 × 4 is two tiles in the forward, as many either way round
     assert energy.on_chip_j == 3.0 * 3 * 3 * tiles * (4 + 2 * 4) * 4
