@@ -20,6 +20,14 @@ def seconds_text(seconds: float, digits: int = 4) -> str:
     return "0 s" if abs(seconds) < ROUNDING_S else f"{seconds:.3g} s"
 
 
+def joules_text(joules: float) -> str:
+    """Three significant digits in the largest unit that is not below 1: `399 mJ`."""
+    for size, unit in SECOND_UNITS:
+        if joules >= size:
+            return f"{_significant(joules / size, 3)} {unit.replace('s', 'J')}"
+    return f"{joules:.3g} J"
+
+
 def bytes_text(size: float) -> str:
     """Binary units, three or more significant digits: `15.2 GiB`."""
     for scale, unit in BYTE_UNITS:

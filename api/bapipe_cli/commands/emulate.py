@@ -13,13 +13,14 @@ from rich.table import Table
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
-from bapipe.quantities import bytes_text, percent_text, seconds_text
+from bapipe.quantities import bytes_text, joules_text, percent_text, seconds_text
 from bapipe.wording import arrangement_text
 from bapipe_cli import options
 from bapipe_cli.commands.run import DataOption, LossOption, OptimizerOption, PlanArgument, RateOption, SeedOption
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import read_feasible_plan
 from bapipe_cli.output import check_folder, console, table, write_file
+from bapipe_cli.render import print_notes
 
 if TYPE_CHECKING:
     from bapipe.emulation import EmulationOptions, EmulationReport
@@ -92,7 +93,7 @@ def emulate(
             document = {"losses": losses, **emulated.report.model_dump(mode="json")}
             typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         else:
-            _print(subject, emulated, losses)
+            _print(subject, emulated, losses, faulty=bool(slow or lossy or dead))
 
 
 def _trained(
@@ -141,23 +142,24 @@ def _pair(text: str, option: str) -> tuple[str, float]:
     return name, number
 
 
-def _print(plan: Plan, emulated: Emulated, losses: tuple[float, ...]) -> None:
+def _print(plan: Plan, emulated: Emulated, losses: tuple[float, ...], *, faulty: bool) -> None:
     out, report = console(), emulated.report
     arrangement = arrangement_text(plan.schedule, plan.stages) if plan.schedule is not None else plan.status
     out.print(f"{arrangement}; {_step_text(report)}", style="bold")
     causes = {name.removesuffix("_j").replace("_", " "): value for name, value in report.energy.model_dump().items()}
     total = causes.pop("total")
     shares = ", ".join(f"{name} {percent_text(value / total)}" for name, value in causes.items() if value)
-    out.print(f"energy {total:.3g} J a step: {shares}" if total else "energy: none")
+    out.print(f"energy {joules_text(total)} a step: {shares}" if total else "energy: none")
     for number, loss in enumerate(losses, start=1):
         out.print(f"step {number}: loss {loss:.6g}")
-    if plan.baselines and report.step_time_s:
+    if plan.baselines and report.step_time_s and not faulty:
         out.print(f"beside what is done without a planner: {_beside(plan, report.step_time_s)}")
     out.print()
     out.print(board_table(report))
     if report.links:
         out.print()
         out.print(link_table(report))
+    print_notes("Warnings", report.warnings, out)
 
 
 def _beside(plan: Plan, step_s: float) -> str:
@@ -189,7 +191,7 @@ def board_table(report: EmulationReport) -> Table:
             f"{bytes_text(board.on_chip_peak_bytes)} of {bytes_text(board.on_chip_capacity_bytes)}",
             bytes_text(board.off_chip_peak_bytes),
             bytes_text(board.off_chip_traffic_bytes),
-            f"{board.energy.total_j:.3g} J",
+            joules_text(board.energy.total_j),
         )
     return made
 
@@ -199,12 +201,13 @@ def link_table(report: EmulationReport) -> Table:
     made = table("Links", ["from", "to", "busy", "bytes", "sent again", "FIFO"], text_columns=2)
     for link in report.links:
         depth = "without limit" if link.fifo_depth is None else f"of {link.fifo_depth} chunks"
+        fifo = f"{link.fifo_peak} {depth}" if link.fifo_peak else "not used"
         made.add_row(
             link.source,
             link.target,
             seconds_text(link.busy_s),
             bytes_text(link.sent_bytes),
             bytes_text(link.resent_bytes),
-            f"{link.fifo_peak} {depth}",
+            fifo,
         )
     return made

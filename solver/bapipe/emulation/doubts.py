@@ -16,6 +16,8 @@ def doubts(plan: Plan, options: EmulationOptions, links: Sequence[LinkReport]) -
     cluster, dtype = plan.request.cluster, plan.request.dtype
     kinds = {device.kind for device in cluster.devices if device.id in used}
     yield from doubtful_figures(cluster, kinds)
+    if any(link.sent_bytes and not link.busy_s for link in links):
+        yield "links without bandwidth_bytes_per_s: transfers over them are taken to need no time"
     for kind in cluster.kinds:
         if kind.name in kinds and kind.fpga is not None and dtype not in kind.fpga.energy.mac_j:
             yield f"{kind.name} has no energy.mac_j for {dtype}: its multiply-accumulates are taken to cost no energy"

@@ -9,6 +9,7 @@ from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.memory import usable_bytes
 from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.emulation.flows import flow_of, with_losses
+from bapipe.emulation.limits import order_faults, size_faults
 from bapipe.emulation.measure import measured
 from bapipe.emulation.options import EmulationOptions, option_faults, with_slow_boards
 from bapipe.emulation.report import EmulationReport
@@ -43,6 +44,7 @@ def emulate(plan: Plan, options: EmulationOptions | None = None) -> Emulated:
     run = plan.model_copy(update={"request": plan.request.model_copy(update={"cluster": cluster})})
     ready = prepare(run, schedule)
     flow, faults = flow_of(ready.work, ready.job, options)
+    faults += size_faults(flow, ready.job)
     if faults:
         raise InvalidInputError(faults)
     job = with_losses(ready.work, ready.job, options)
@@ -71,6 +73,7 @@ def emulation_faults(plan: Plan, options: EmulationOptions) -> list[Fault]:
 
 
 def _board_faults(plan: Plan) -> Iterator[Fault]:
+    yield from order_faults(plan)
     request = plan.request
     used = {name for stage in plan.stages for name in stage.devices}
     kinds = {device.kind for device in request.cluster.devices if device.id in used}
@@ -84,6 +87,12 @@ def _board_faults(plan: Plan) -> Iterator[Fault]:
         elif not costs_by_shape(request, kind):
             detail = f"the times of {kind.name!r} were measured, and emulation works from shapes; leave times out"
             yield Fault("not_by_shape", detail, "/request/profile/layers")
+        elif (fifo_bytes := kind.fpga.fifo_bytes) is not None and fifo_bytes < request.profile.bytes_per_parameter:
+            detail = (
+                f"a FIFO of {fifo_bytes} bytes holds no number of {request.profile.bytes_per_parameter} bytes; "
+                "make it larger, or leave it out for one without limit"
+            )
+            yield Fault("fifo_too_small", detail, f"{pointer}/fpga/fifo_bytes")
 
 
 def _memory_faults(ready: Prepared, simulation: Simulation) -> Iterator[Fault]:

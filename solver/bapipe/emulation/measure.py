@@ -41,8 +41,14 @@ def measured(
         boards=boards,
         links=links,
         loss=loss,
-        warnings=tuple(dict.fromkeys((*plan.warnings, *doubts(plan, options, links)))),
+        warnings=_warnings(plan, options, links),
     )
+
+
+def _warnings(plan: Plan, options: EmulationOptions, links: Sequence[LinkReport]) -> tuple[str, ...]:
+    """Those of the plan but for what is said of the profile's times, which are not used; and what is doubted here."""
+    own = (text for text in plan.warnings if text not in plan.request.profile.warnings)
+    return tuple(dict.fromkeys((*own, *doubts(plan, options, links))))
 
 
 def _loss(plan: Plan, work: Workload, flowed: Flowed) -> Loss:

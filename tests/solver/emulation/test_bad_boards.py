@@ -13,7 +13,7 @@ from bapipe.faults import parse
 from bapipe.plan import Plan
 from bapipe.problem import Fpga, Layer, LayerTime, ModelProfile
 from judges.boards import fpga
-from judges.emulated import LAYERS, plan_on
+from judges.emulated import LAYERS, LINK, plan_on
 from judges.instances import even_request, make_plan
 
 FIGURES = fpga().model_dump()
@@ -34,6 +34,7 @@ FIGURES = fpga().model_dump()
         ({"macs_per_dsp": {"fp32": -1.0}}, "too_small", "/macs_per_dsp/fp32"),
         ({"buffer_bytes": 500, "on_chip_bytes": 400}, "too_large", "/buffer_bytes"),
         ({"energy": {"static_w": -1.0}}, "too_small", "/energy/static_w"),
+        ({"memory_block_bytes": 1, "on_chip_bytes": 10**6}, "too_large", "/on_chip_bytes"),
     ],
 )
 def test_boards(figures: dict[str, Any], code: str, pointer: str) -> None:
@@ -53,6 +54,34 @@ def test_a_fifo_that_holds_no_chunk() -> None:
     code, pointer, detail = refused(made)[0]
     assert (code, pointer) == ("fifo_too_small", "/request/cluster/kinds/0/fpga/fifo_bytes")
     assert "100 bytes holds no chunk of 384 bytes" in detail
+
+
+def test_a_fifo_that_holds_no_number() -> None:
+    code, pointer, detail = refused(plan_on(fpga(on_chip_bytes=2500, fifo_bytes=3)))[0]
+    assert (code, pointer) == ("fifo_too_small", "/request/cluster/kinds/0/fpga/fifo_bytes")
+    assert "3 bytes holds no number of 4 bytes" in detail
+
+
+def test_memory_off_chip_is_that_of_the_board_where_the_kind_names_none() -> None:
+    made = plan_on()
+    kind = made.request.cluster.kinds[0]
+    small = kind.model_copy(
+        update={"memory_bytes": None, "fpga": kind.fpga.model_copy(update={"off_chip_bytes": 5000})}
+    )
+    cluster = made.request.cluster.model_copy(update={"kinds": (small,)})
+    faults = refused(made.model_copy(update={"request": made.request.model_copy(update={"cluster": cluster})}))
+    assert {code for code, _, _ in faults} == {"out_of_memory"}
+
+
+def test_more_than_is_emulated_has_a_limit() -> None:
+    ((code, pointer, detail),) = refused(plan_on(link=LINK.model_copy(update={"chunks": 10**9})))
+    assert (code, pointer) == ("too_large", "/request/cluster/links")
+    assert "fewer chunks" in detail
+    made = plan_on()
+    assert made.schedule is not None
+    orders = (("0F0",) * (2**20 + 1), *made.schedule.orders[1:])
+    faults = refused(made.model_copy(update={"schedule": made.schedule.model_copy(update={"orders": orders})}))
+    assert ("too_large", "/schedule/orders") in [(code, pointer) for code, pointer, _ in faults]
 
 
 def test_a_stage_over_the_memory_off_chip() -> None:
@@ -142,6 +171,24 @@ def test_faults_that_cannot_be(options: dict[str, Any], pointer: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(EmulationOptions, options)
     assert [fault.pointer for fault in caught.value.faults] == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "pointer"),
+    [
+        ({"slow_boards": [{"device": "d0", "speed": 0.5}] * 2}, "duplicate_id", "/slow_boards/1/device"),
+        ({"dead_boards": [{"device": "d0", "at_s": 0.5}] * 2}, "duplicate_id", "/dead_boards/1/device"),
+        ({"lossy_links": [{"devices": ["d0", "d0"], "loss": 0.1}]}, "self_link", "/lossy_links/0/devices"),
+        (
+            {"lossy_links": [{"devices": ["d0", "d1"], "loss": 0.1}, {"devices": ["d1", "d0"], "loss": 0.2}]},
+            "duplicate_link",
+            "/lossy_links/1/devices",
+        ),
+    ],
+)
+def test_faults_that_say_two_things(options: dict[str, Any], code: str, pointer: str) -> None:
+    faults = refused(plan_on(), EmulationOptions.model_validate(options))
+    assert [(code, pointer) for code, pointer, _ in faults] == [(code, pointer)]
 
 
 def test_every_fault_at_once() -> None:

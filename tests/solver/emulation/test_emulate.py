@@ -12,7 +12,7 @@ from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe.problem import Device, FpgaEnergy, Link
 from bapipe.simulator import simulate
-from judges.boards import fpga
+from judges.boards import fpga, linear, relu
 from judges.emulated import LINK, conservation_faults, plan_on
 
 BLOCKING = Link(bandwidth_bytes_per_s=20_000.0, mode="blocking")
@@ -68,6 +68,24 @@ def test_engines_of_a_split_board_share_its_memory() -> None:
     for board in report.boards:
         assert report.step_time_s >= (board.off_chip_traffic_bytes - 10_000) / 20_000.0
     assert any(board.stalled_s > 0 for board in report.boards)
+
+
+def test_a_split_board_hides_the_traffic_of_one_engine_behind_the_other() -> None:
+    """Each stage computes for 1 s each way, and reads and writes weights for 1 s forward and 3 s backward: in one piece
+    6 s for a micro-batch, side by side the 2 s and 3 s of the backward on half of the lanes. Nothing is sent.
+    """
+    layers, stages = [], [("a0", "b0"), ("a1", "b1"), ("a2", "b2")]
+    for compute, memory in stages:
+        layers.append(relu(compute, 1000, output_bytes_per_sample=0.0))
+        layers.append(linear(memory, 10, 25, output_bytes_per_sample=0.0))
+    board = fpga(on_chip_bytes=0, elementwise_lanes=1)
+    whole, split = (
+        emulate(plan_on(board, name=name, layers=layers, stages=stages, share=0.5, microbatches=12)).report.step_time_s
+        for name in ("1f1b", "fbp-as")
+    )
+    update_s = 250 * 4 * 7 / 1000.0
+    assert whole - update_s == pytest.approx((12 + 2) * 6.0)
+    assert split - update_s < 0.95 * (whole - update_s)
 
 
 def test_a_slow_board_slows_the_pipeline() -> None:
