@@ -90,7 +90,8 @@ async def _http(request: Request, error: Exception) -> Response:
     """Starlette's own: no such route, no such method."""
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
-    detail = f"{request.method} {request.url.path}: {status.description or status.phrase}"
+    said = "there is nothing here; /openapi.json lists what there is" if status == HTTPStatus.NOT_FOUND else None
+    detail = f"{request.method} {request.url.path}: {said or status.description or status.phrase}"
     return problem_response(status, [Fault(status.name.lower(), detail)], error.headers)
 
 

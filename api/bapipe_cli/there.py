@@ -38,13 +38,11 @@ class There:
     @contextmanager
     def _client(self) -> Iterator[Client]:
         """Talks to the service. What goes wrong, and is not about the input, is a `ServerError`."""
-        from bapipe_client import Client, NotAllowedError, ServiceError
+        from bapipe_client import Client, ServiceError
 
         try:
             with Client(self._url) as client:
                 yield client
-        except NotAllowedError as error:
-            raise ServerError(f"{error}; give a key in BAPIPE_API_KEY") from None
         except ServiceError as error:
             raise ServerError(str(error)) from None
 

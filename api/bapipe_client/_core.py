@@ -157,7 +157,8 @@ def error_of(response: httpx.Response) -> Exception | None:
     if status == HTTPStatus.NOT_FOUND and problem:
         return NotFoundError(message)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and problem:
-        return NotAllowedError(message, status)
+        where = "; give it in BAPIPE_API_KEY, or as api_key" if status == HTTPStatus.UNAUTHORIZED else ""
+        return NotAllowedError(message + where, status)
     return ServerError(message, status) if response.is_server_error else UnexpectedResponseError(message)
 
 

@@ -21,7 +21,11 @@ with Client(url) as client:
     print(f"plan {job.id} is {job.state}")
     started = time.monotonic()
     for event in job.events():
-        print(f"{event.phase}: best {event.incumbent_s} s, bound {event.lower_bound_s} s, gap {event.gap}")
+        if event.incumbent_s is None or event.lower_bound_s is None or event.gap is None:
+            print(f"{event.phase}: no plan yet")
+        else:
+            found = f"{event.incumbent_s:.4f} s a step, none below {event.lower_bound_s:.4f} s"
+            print(f"{event.phase}: {found}, gap {event.gap:.1%}")
         if time.monotonic() - started > PATIENCE_S and not event.finished:
             job.cancel()
     resource = job.wait()

@@ -25,6 +25,8 @@ def test_every_setting_is_listed_with_its_default() -> None:
         if name not in ("host", "port", "max_concurrent_solves"):
             default = f"{field.default:g}" if isinstance(field.default, float) else field.default
             assert f"| `BAPIPE_{name.upper()}` | {default} |" in PAGE
+    assert f"| `BAPIPE_HOST`, `BAPIPE_PORT` | {fields['host'].default}, {fields['port'].default} |" in PAGE
+    assert "| `BAPIPE_MAX_CONCURRENT_SOLVES` | the number of cores |" in PAGE
 
 
 def test_every_route_is_listed(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ PRINTS = {
     "again.py": r"[0-9a-f]{32} succeeded \*",
     "files.py": r"written: trace.json\nsimulated: \d+\.\d\d ms a step, 0 faults",
     "boards.py": r"a step: \d+\.\d ms, \d+\.\d J\n(with host0/fpga\d at half its speed: \d+\.\d ms\n){2}",
+    "presets.py": r"V100-16G: 16 GiB, .*\n(.*\n)*vgg16: 38 layers, 138,357,544 parameters\n(.*\n)*vgg16 on .* 356\.\d",
     "faults.py": r"/batch_size: .*\n/gap: .*\n(.*\n)+not reached, and not carried out",
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ import bapipe
 import bapipe_api
 import bapipe_cli
 import bapipe_client
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(os.environ.get("BAPIPE_TESTED") != "wheel", reason="the checkout is tested, not the wheel")
@@ -24,6 +28,13 @@ def test_the_packages_are_those_of_the_installed_wheel() -> None:
         assert package.__file__ is not None
         assert Path(package.__file__).is_relative_to(site_packages)
         assert Path(package.__file__).with_name("py.typed").exists()
+
+
+def test_every_extra_is_in_the_readme() -> None:
+    """But the one for those who work on BaPipe."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = set(re.findall(r"`bapipe\[(\w+)\]`", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert named == project["optional-dependencies"].keys() - {"dev"}
 
 
 def test_the_console_script_is_installed() -> None:

@@ -15,7 +15,7 @@ from bapipe.presets import clusters
 from bapipe.problem import ModelProfile
 
 FILES = Path(__file__).parents[3] / "examples"
-BY_HAND = {"tiny.json", "tiny.cluster.json"}
+BY_HAND = {"tiny.json", "tiny.cluster.json", "tiny.request.json"}
 
 
 def parameters(profile: ModelProfile) -> int:
