@@ -17,7 +17,7 @@ import numpy as np
 from bapipe.assembly import Assembler, Draft, Found
 from bapipe.baselines import measure_baselines
 from bapipe.bottleneck_search import search_bottleneck, settle_ties
-from bapipe.bounds import balanced_bound_s
+from bapipe.bounds import balanced_bound_s, front_bounds
 from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs, sends_past_stages
 from bapipe.cuts import Array, Indices, cut_space
@@ -87,6 +87,8 @@ class Search:
         self._space = cut_space(self.request.profile, self.request.cuts)
         self._complete = self._space.complete
         try:
+            if self.request.objective == "step-time":
+                self._first_bounds(todo)
             self._start_from_equal_shares(todo)
             self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
             self._explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
@@ -190,20 +192,24 @@ class Search:
         return None
 
     def _step_time(self, todo: list[Candidate]) -> None:
-        for candidate in todo:
-            if self._stop():
-                raise OutOfTimeError
-            if candidate.schedule == DATA_PARALLEL:
-                self._take(self._assembler.data_parallel(candidate))
         every = [candidate for candidate in todo if candidate.schedule != DATA_PARALLEL]
         bounds = {candidate: self._bound(candidate) for candidate in every}
-        self._bound_s = min(bounds.values(), default=None)
+        self._bound_s = min([*bounds.values(), self._best_s]) if bounds else None
         self._without_flush([candidate for candidate in every if candidate.schedule in WITHOUT_FLUSH])
         pipelines = [candidate for candidate in every if candidate.schedule not in WITHOUT_FLUSH]
         self._improve(pipelines, bounds)
         self._prove_all(pipelines, bounds)
         self._close()
         self._settle_ties(pipelines, bounds)
+
+    def _first_bounds(self, todo: list[Candidate]) -> None:
+        """What nothing beats even were layers divisible, before anything is simulated; then data parallelism."""
+        self._bound_s = min((self._divisible_bound(candidate) for candidate in todo), default=None)
+        for candidate in todo:
+            if self._stop():
+                raise OutOfTimeError
+            if candidate.schedule == DATA_PARALLEL:
+                self._take(self._assembler.data_parallel(candidate))
 
     def _without_flush(self, endless: list[Candidate]) -> None:
         """Each to its least period, or until it cannot beat the incumbent."""
@@ -352,8 +358,19 @@ class Search:
         return self._costs[microbatch_size]
 
     def _bound(self, candidate: Candidate) -> float:
+        """What no partition beats; on FPGAs costed by shape, none whose stages take no more than their layers."""
+        bound, least = self._divisible_bound(candidate), self._best_s * (1 + 2 * TOLERANCE)
+        by_shape = self._costs_at(candidate.microbatch_size).by_shape
+        if not by_shape or bound > least or candidate.schedule in WITHOUT_FLUSH:
+            return bound
+        front = front_bounds(self._problem(candidate).without_tables(), self._stop, least)
+        return max(bound, min(least, front.root_s))
+
+    def _divisible_bound(self, candidate: Candidate) -> float:
         costs = self._costs_at(candidate.microbatch_size)
         total = float(costs.work_s[-1])
+        if candidate.schedule == DATA_PARALLEL:
+            return total * candidate.num_microbatches / candidate.num_devices
         if self.request.objective == "bottleneck" or candidate.schedule in WITHOUT_FLUSH:
             return max(total / candidate.num_devices, costs.largest_layer_s) * candidate.num_microbatches
         count = candidate.num_microbatches

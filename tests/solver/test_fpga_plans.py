@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, count, product
 from math import inf
 from typing import Any
 
@@ -13,6 +13,7 @@ from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe.planner import plan, validate
 from bapipe.problem import Fpga, Layer, Link, Links, PlanRequest
+from bapipe.search import Search
 from bapipe.simulator import simulate
 from judges.boards import convolution, fpga, linear, relu, request
 from judges.instances import make_plan
@@ -76,6 +77,19 @@ def test_no_partition_of_split_boards_is_faster() -> None:
     assert found.prediction is not None
     assert found.prediction.step_time_s == pytest.approx(best, rel=1e-9)
     assert check(found) == []
+
+
+@pytest.mark.parametrize("schedules", [("1f1b", "gpipe"), ("fbp-as",), None])
+def test_wherever_a_search_is_stopped_its_bound_holds(schedules: Any) -> None:
+    """There is one from the first question whether to stop, before anything was worked out of a stage."""
+    made = asked(layers=LAYERS[2:], mode="streaming", schedules=schedules, microbatch_sizes=(1, 2, 4))
+    best = plan(made)
+    assert best.prediction is not None
+    for patience in (*range(12), 20, 40, 80, 160):
+        questions = count()
+        outcome = Search(made, inf, should_stop=lambda: next(questions) >= patience).run()  # noqa: B023  # used at once
+        assert outcome.lower_bound_s is not None
+        assert outcome.lower_bound_s <= best.prediction.step_time_s * (1 + 1e-9)
 
 
 def test_the_cut_goes_where_the_weights_fit() -> None:

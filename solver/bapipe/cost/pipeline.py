@@ -14,7 +14,7 @@ from operator import add
 from bapipe.cost.collectives import gradient_buckets, ring_all_reduce_s, ring_channels
 from bapipe.cost.compute import LayerSeconds, layer_seconds
 from bapipe.cost.fpga.stage import Setting
-from bapipe.cost.fpga.table import FpgaTable, costs_by_shape, update_bandwidth
+from bapipe.cost.fpga.table import costs_by_shape, fpga_table, update_bandwidth
 from bapipe.cost.memory import (
     StageMemory,
     gradient_bytes,
@@ -173,7 +173,7 @@ class CostTable:
         self._kinds = {kind.name: kind for kind in cluster.kinds}
         self._seconds: dict[str, LayerSeconds] = {}
         self._request, self._microbatch_size = request, microbatch_size
-        self._fpga = FpgaTable(request, microbatch_size)
+        self._fpga = fpga_table(request, microbatch_size)
         self._ids = [layer.id for layer in layers]
         self._order = graph.layers
         self._position = {layer.id: p for p, layer in enumerate(layers)}

@@ -10,7 +10,7 @@ from bapipe.cost.compute import layer_seconds, layer_splits
 from bapipe.cost.fpga.demand import Demand
 from bapipe.cost.fpga.residency import Residency
 from bapipe.cost.fpga.stage import Setting
-from bapipe.cost.fpga.table import FpgaTable, costs_by_shape
+from bapipe.cost.fpga.table import costs_by_shape, fpga_table
 from bapipe.problem import Device, Layer, PlanRequest
 
 
@@ -35,7 +35,7 @@ class ShareTable:
         self._forward: dict[str, dict[str, float]] = {}
         self._backward: dict[str, dict[str, float]] = {}
         self._split: dict[str, dict[str, tuple[float, float] | None]] = {}
-        self._fpga = FpgaTable(request, microbatch_size)
+        self._fpga = fpga_table(request, microbatch_size)
         self._by_shape = {kind.name for kind in request.cluster.kinds if costs_by_shape(request, kind)}
         ids = [layer.id for layer in request.profile.layers]
         for kind in request.cluster.kinds:

@@ -89,6 +89,12 @@ def add(name: str, elements: int) -> Work:
     return Work(name, "Add", (kernel,), operators, 0, elements, kept_bytes=0, streamable=True)
 
 
+def concatenation(name: str, elements: int) -> Work:
+    """Vectors one behind the other; what follows keeps it, or its own output in its place."""
+    kernel, operators = pointwise(elements, elements), (Elementwise(kind="elementwise", elements=elements),)
+    return Work(name, "Concatenate", (kernel,), operators, 0, elements, kept_bytes=0, streamable=True)
+
+
 def max_pool(name: str, source: Map, kernel: int, *, stride: int, padding: int = 0) -> tuple[Work, Map]:
     """Keeps its output, which the next layer saves, and the index of each maximum."""
     target = source.after(source.channels, kernel, stride, padding)

@@ -43,6 +43,12 @@ class PartitionProblem:
         limits = tuple(map(min, self.costs.limit_bytes, caps))
         return replace(self, costs=replace(self.costs, limit_bytes=limits))
 
+    def without_tables(self) -> PartitionProblem:
+        """The same problem where a stage takes no more than its layers do by themselves: what it takes at least."""
+        known = {id(place): replace(place, stage_s=None) for place in self.costs.places}
+        places = tuple(known[id(place)] for place in self.costs.places)
+        return replace(self, costs=replace(self.costs, places=places))
+
     @property
     def engines(self) -> int:
         """2 where every device is split into one for forwards and one for backwards."""

@@ -1,20 +1,24 @@
 """Seconds of every stage that two cuts of a model leave between them, on an FPGA: what stays on the chip depends on all
 layers of the stage, so that its time is no difference of sums.
 
-The knapsack of a stage is that of the stage without its last layer, with one layer more: all stages that end with the
-same layer are extended at once.
+The knapsack of a stage is that of the stage without its last group of layers, with one group more. Which group that is,
+and what it is put behind, is the same on every device (`stage_rows.py`); so all stages with the same last group are
+extended at once. What each takes is read off its choices, from the last group to the first, for all stages at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bapipe.cost.fpga.demand import Demand
-from bapipe.cost.fpga.residency import Best, Chip, Choice, extend, layer_choices, nothing
-from bapipe.cost.fpga.table import FpgaTable
+from bapipe.cost.fpga.residency import Chip, Choice, Costs, Taken, extend, layer_choices, nothing
+from bapipe.cost.fpga.stage_rows import NOTHING_BEFORE, Group, StageRows, stage_rows
+from bapipe.cost.fpga.table import fpga_table
 from bapipe.cuts import Array, CutSpace
 from bapipe.problem import Device, PlanRequest
 
@@ -27,7 +31,7 @@ class StageSeconds:
 
     def __init__(self, request: PlanRequest, space: CutSpace, microbatch_size: int) -> None:
         self._request, self._space = request, space
-        self._table = FpgaTable(request, microbatch_size)
+        self._table = fpga_table(request, microbatch_size)
         self._crossing = space.crossing_bytes_per_sample * microbatch_size
         self._known: dict[tuple[str, float, int, float | None], tuple[Array, Array]] = {}
 
@@ -38,151 +42,89 @@ class StageSeconds:
         """
         key = device.kind, device.speed, in_flight, forward_share
         if key not in self._known:
-            demands = self._table.demands(device, forward_share)
-            own = [demands[layer] for layer in self._space.graph.layers]
-            training = self._request.task == "training"
-            stages = _Stages(self._space, own, self._crossing, self._table.chip(device), in_flight, training)
-            self._known[key] = stages.seconds()
+            self._known[key] = self._seconds(device, in_flight, forward_share)
         return self._known[key]
 
+    @cached_property
+    def _rows(self) -> StageRows:
+        layers = self._request.profile.layers
+        return stage_rows(self._space, [layers[layer] for layer in self._space.graph.layers])
 
-@dataclass
-class _Ending:
-    """All stages that end at one cut, by inner cut: their best residencies, those without the last layer and what is
-    fused to it, and that layer.
-    """
+    def _seconds(self, device: Device, in_flight: int, forward_share: float | None) -> tuple[Array, Array]:
+        demands = self._table.demands(device, forward_share)
+        own = [demands[layer] for layer in self._space.graph.layers]
+        chip = self._small(self._table.chip(device), own, in_flight)
+        choices = [layer_choices(self._demand(group, own), chip, in_flight) for group in self._rows.groups]
+        taken = _best_choices(self._rows, choices, chip)
+        seconds = _Seconds(self._rows, choices, taken).read()
+        tables = np.zeros((2, self._space.size, self._space.size))
+        tables[:, self._rows.inner, self._rows.outer] = seconds
+        return tables[0], tables[1]
 
-    row: dict[int, int]
-    best: Best
-    before: Best
-    last: list[Demand]
-    has_input: list[bool]
+    def _demand(self, group: Group, own: Sequence[Demand]) -> Demand:
+        first, *behind = (own[position] for position in group.positions)
+        if group.receives is not None:
+            size = float(self._crossing[group.receives])
+            first = first.with_input(size, training=self._request.task == "training")
+        for demand in behind:
+            first = first.followed_by(demand)
+        return first
+
+    def _small(self, chip: Chip, own: Sequence[Demand], in_flight: int) -> Chip:
+        """The chip with no more blocks than everything takes."""
+        items = [item for demand in own for item in demand.items]
+        most = sum(chip.blocks_of(item.held_bytes(in_flight)) for item in items)
+        most += chip.blocks_of(float(self._crossing.max(initial=0.0)) * in_flight)
+        return replace(chip, blocks=min(chip.blocks, most))
 
 
-@dataclass
-class _Choices:
-    """The choices of layers with what is fused to them, and with the input of the stage where they receive it."""
-
-    in_flight: int
-    _known: dict[tuple[tuple[str, ...], int], list[Choice]] = field(default_factory=dict)
-
-    def of(self, key: tuple[tuple[str, ...], int], demand: Demand, chip: Chip) -> list[Choice]:
-        """Those of `demand`, which `key` names."""
-        if key not in self._known:
-            self._known[key] = layer_choices(demand, chip, self.in_flight)
-        return self._known[key]
+def _best_choices(rows: StageRows, choices: Sequence[Sequence[Choice]], chip: Chip) -> Taken:
+    """[stages, blocks + 1] which choice of its last group a stage takes for its best residency in so many blocks."""
+    taken = np.zeros((len(rows.inner), chip.blocks + 1), dtype=np.int16)
+    empty = nothing(chip)[None]
+    costs: dict[int, Costs] = {}
+    for ending in rows.endings:
+        found = []
+        for batch in ending.batches:
+            before = empty if batch.behind is None else costs[batch.behind][batch.places]
+            cost_s, taken[batch.start : batch.end] = extend(before, choices[batch.group])
+            found.append(cost_s)
+        costs[ending.outer] = np.concatenate(found)
+        for outer in ending.done:
+            del costs[outer]
+    return taken
 
 
 @dataclass(frozen=True)
-class _Stages:
-    space: CutSpace
-    own: Sequence[Demand]
-    crossing: Array
-    chip: Chip
-    in_flight: int
-    training: bool
+class _Seconds:
+    """Reads what every stage takes off the choices of its groups."""
 
-    def seconds(self) -> tuple[Array, Array]:
-        """Both tables, cut by cut in order of size."""
-        count = self.space.size
-        every = np.arange(count)
-        member = np.array([self.space.holds(position, every) for position in range(len(self.own))])
-        cut_of = {member[:, cut].tobytes(): cut for cut in range(count)}
-        parents = [self._parents(member, cut_of, outer) for outer in range(count)]
-        needed = {parent: outer for outer in range(count) for _, parent, _ in parents[outer]}
-        chip, choices = self._small_chip(), _Choices(self.in_flight)
-        forward, backward = np.zeros((count, count)), np.zeros((count, count))
-        endings: dict[int, _Ending] = {}
-        for outer in range(1, count):
-            ending = self._ending(parents[outer], endings, chip, choices)
-            endings[outer] = ending
-            inner = list(ending.row)
-            forward[inner, outer] = ending.best.forward_s[:, -1]
-            backward[inner, outer] = ending.best.backward_s[:, -1]
-            endings = {cut: each for cut, each in endings.items() if needed.get(cut, -1) > outer}
-        return forward, backward
+    rows: StageRows
+    choices: Sequence[Sequence[Choice]]
+    taken: Taken
 
-    def _small_chip(self) -> Chip:
-        """The chip with no more blocks than everything takes."""
-        items = [item for demand in self.own for item in demand.items]
-        most = sum(self.chip.blocks_of(item.held_bytes(self.in_flight)) for item in items)
-        most += self.chip.blocks_of(float(self.crossing.max(initial=0.0)) * self.in_flight)
-        return replace(self.chip, blocks=min(self.chip.blocks, most))
-
-    @staticmethod
-    def _parents(member: np.ndarray, cut_of: dict[bytes, int], outer: int) -> list[tuple[int, int, list[int]]]:
-        """(last layer, outer cut without it, inner cuts) of the stages that end at `outer`."""
-        inside = ~(member & ~member[:, outer][:, None]).any(axis=0)
-        inside[outer] = False
-        inners = np.flatnonzero(inside)
-        own = member[:, outer][:, None] & ~member[:, inners]
-        lasts = len(own) - 1 - own[::-1].argmax(axis=0)
-        found = []
-        for last in np.unique(lasts):
-            without = member[:, outer].copy()
-            without[last] = False
-            found.append((int(last), cut_of[without.tobytes()], inners[lasts == last].tolist()))
+    def read(self) -> Array:
+        """[forward and backward, stages] seconds."""
+        blocks, seconds = self._of_choices()
+        stages = len(self.rows.inner)
+        found = np.zeros((2, stages))
+        at = stage = np.arange(stages)
+        room = np.full(stages, self.taken.shape[1] - 1)
+        while len(stage):
+            group, choice = self.rows.group[at], self.taken[at, room]
+            found[:, stage] += seconds[:, group, choice]
+            room = room - blocks[group, choice]
+            at = self.rows.before[at]
+            more = at != NOTHING_BEFORE
+            at, stage, room = at[more], stage[more], room[more]
         return found
 
-    def _ending(
-        self,
-        parents: list[tuple[int, int, list[int]]],
-        endings: dict[int, _Ending],
-        chip: Chip,
-        choices: _Choices,
-    ) -> _Ending:
-        row: dict[int, int] = {}
-        best: list[Best] = []
-        before: list[Best] = []
-        lasts: list[Demand] = []
-        inputs: list[bool] = []
-        for inners, last, start, has_input in self._batches(parents, endings, chip):
-            key = last.layers, inners[0] if has_input else -1
-            best.append(extend(start, choices.of(key, last, chip))[0])
-            before.append(start)
-            for inner in inners:
-                row[inner] = len(row)
-                lasts.append(last)
-                inputs.append(has_input)
-        return _Ending(row, _joined(best), _joined(before), lasts, inputs)
-
-    def _batches(
-        self, parents: list[tuple[int, int, list[int]]], endings: dict[int, _Ending], chip: Chip
-    ) -> Iterator[tuple[list[int], Demand, Best, bool]]:
-        """(inner cuts, last layer with what is fused, the best without it, whether it receives the stage's input)."""
-        for last, parent, inners in parents:
-            demand, ending = self.own[last], endings.get(parent)
-            groups: dict[tuple[object, ...], list[int]] = {}
-            for inner in inners:
-                if inner == parent or ending is None:
-                    single = demand.with_input(float(self.crossing[inner]), training=self.training)
-                    empty = nothing(chip)
-                    yield [inner], single, _rows(empty, None), True
-                    continue
-                place = ending.row[inner]
-                joins = demand.in_stream
-                key = (ending.last[place].layers, inner if ending.has_input[place] else -1) if joins else ()
-                groups.setdefault(key, []).append(inner)
-            for members in groups.values():
-                assert ending is not None
-                rows = [ending.row[inner] for inner in members]
-                if demand.in_stream:
-                    joined = ending.last[rows[0]].followed_by(demand)
-                    yield members, joined, _rows(ending.before, rows), ending.has_input[rows[0]]
-                else:
-                    yield members, demand, _rows(ending.best, rows), False
-
-
-def _rows(best: Best, rows: list[int] | None) -> Best:
-    """Some rows; None: the only one."""
-    if rows is None:
-        return Best(best.cost_s[None], best.forward_s[None], best.backward_s[None])
-    return Best(best.cost_s[rows], best.forward_s[rows], best.backward_s[rows])
-
-
-def _joined(parts: list[Best]) -> Best:
-    return Best(
-        np.concatenate([part.cost_s for part in parts]),
-        np.concatenate([part.forward_s for part in parts]),
-        np.concatenate([part.backward_s for part in parts]),
-    )
+    def _of_choices(self) -> tuple[NDArray[np.intp], Array]:
+        """[groups, choices] blocks, and [forward and backward, groups, choices] seconds."""
+        most = max(len(each) for each in self.choices)
+        blocks, seconds = np.zeros((len(self.choices), most), dtype=np.intp), np.zeros((2, len(self.choices), most))
+        for number, group in enumerate(self.choices):
+            blocks[number, : len(group)] = [choice.blocks for choice in group]
+            seconds[0, number, : len(group)] = [choice.forward_s for choice in group]
+            seconds[1, number, : len(group)] = [choice.backward_s for choice in group]
+        return blocks, seconds

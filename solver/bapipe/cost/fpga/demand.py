@@ -183,7 +183,7 @@ def _demand(
     traffic, items = _traffic(request, layer, parts, samples, _spilled(passing * samples, forward.fpga))
     return Demand(
         layers=(layer.id,),
-        in_stream=_in_stream(layer),
+        in_stream=works_in_stream(layer),
         compute_s=each(lambda phase, kind, n: (backward if n else forward).seconds(phase, kind, samples) / speed),
         least_s=each(lambda phase, kind, n: whole.least_seconds(phase, kind, samples) / speed),
         traffic_bytes=traffic,
@@ -237,12 +237,13 @@ def _passing_bytes_per_sample(request: PlanRequest) -> list[float]:
     passing = [0.0] * len(profile.layers)
     for tensor in graph.tensors:
         readers = [profile.layers[graph.layers[reader]] for reader in tensor.consumers]
-        if any(not _in_stream(reader) for reader in readers):
+        if any(not works_in_stream(reader) for reader in readers):
             passing[graph.layers[tensor.source]] += tensor.bytes_per_sample
     return passing
 
 
-def _in_stream(layer: Layer) -> bool:
+def works_in_stream(layer: Layer) -> bool:
+    """Whether all that a layer computes works on what the layer before it makes, as it is made."""
     return all(operator.kind in IN_STREAM for operator in layer.operators or ())
 
 

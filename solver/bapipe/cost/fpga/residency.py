@@ -32,6 +32,7 @@ MAX_ITEMS = 12
 """Of one layer with those fused to it: so many are chosen from one by one."""
 
 Costs = NDArray[np.float64]
+Taken = NDArray[np.int16]
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,6 @@ class Choice:
     forward_s: float
     backward_s: float
     cost_s: float
-
-
-@dataclass(frozen=True)
-class Best:
-    """[…, blocks + 1] of the best residency of some layers within at most so many blocks: cost, and seconds of a
-    forward and of a backward.
-    """
-
-    cost_s: Costs
-    forward_s: Costs
-    backward_s: Costs
 
 
 @dataclass(frozen=True)
@@ -114,10 +104,9 @@ def reside(stage: Sequence[Demand], chip: Chip, in_flight: int) -> Residency:
     )
 
 
-def nothing(chip: Chip) -> Best:
-    """No layer at all."""
-    zeros = np.zeros(chip.blocks + 1)
-    return Best(zeros, zeros, zeros)
+def nothing(chip: Chip) -> Costs:
+    """[blocks + 1] what no layer at all costs within at most so many blocks."""
+    return np.zeros(chip.blocks + 1)
 
 
 def _no_larger_than_needed(chip: Chip, layers: Sequence[Demand], in_flight: int) -> Chip:
@@ -151,20 +140,18 @@ def layer_choices(demand: Demand, chip: Chip, in_flight: int) -> list[Choice]:
     ]
 
 
-def extend(best: Best, choices: Sequence[Choice]) -> tuple[Best, NDArray[np.int16]]:
-    """The best with one layer more, and which of its choices that takes; the first needs no blocks."""
-    cost_s = best.cost_s + choices[0].cost_s
-    forward_s, backward_s = best.forward_s + choices[0].forward_s, best.backward_s + choices[0].backward_s
-    taken = np.zeros(cost_s.shape, dtype=np.int16)
+def extend(cost_s: Costs, choices: Sequence[Choice]) -> tuple[Costs, Taken]:
+    """[..., blocks + 1] the least costs with one layer more, and which of its choices they take; the first needs no
+    blocks.
+    """
+    least_s = cost_s + choices[0].cost_s
+    taken = np.zeros(least_s.shape, dtype=np.int16)
     for number, choice in enumerate(choices[1:], start=1):
-        room, left = np.s_[..., choice.blocks :], np.s_[..., : cost_s.shape[-1] - choice.blocks]
-        other_s = best.cost_s[left] + choice.cost_s
-        better = other_s < cost_s[room]
-        np.copyto(cost_s[room], other_s, where=better)
-        np.copyto(forward_s[room], best.forward_s[left] + choice.forward_s, where=better)
-        np.copyto(backward_s[room], best.backward_s[left] + choice.backward_s, where=better)
-        np.copyto(taken[room], np.int16(number), where=better)
-    return Best(cost_s, forward_s, backward_s), taken
+        room = np.s_[..., choice.blocks :]
+        other_s = cost_s[..., : cost_s.shape[-1] - choice.blocks] + choice.cost_s
+        np.copyto(taken[room], np.int16(number), where=other_s < least_s[room])
+        np.minimum(least_s[room], other_s, out=least_s[room])
+    return least_s, taken
 
 
 def _bundles(items: Sequence[Item]) -> list[Sequence[Item]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from bapipe.cost.fpga.demand import Demand, demands, off_chip_rate
 from bapipe.cost.fpga.residency import Chip, Residency, chip_of, reside
@@ -31,6 +33,11 @@ def update_bandwidth(request: PlanRequest, kind: DeviceKind, device: Device) -> 
     if kind.fpga is not None and costs_by_shape(request, kind):
         return off_chip_rate(kind.fpga, device)
     return kind.memory_bandwidth_bytes_per_s
+
+
+def fpga_table(request: PlanRequest, microbatch_size: int) -> FpgaTable:
+    """The table of a request, the same one every time: what is simulated again and again is worked out once."""
+    return _table(_Same(request), microbatch_size)
 
 
 class FpgaTable:
@@ -80,3 +87,21 @@ class FpgaTable:
         """The demands of so many layers, one by one."""
         demands = self.demands(device, setting.forward_share)
         return [demands[self._position[layer]] for layer in layers]
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A request as a key by identity: two that say the same are told apart, which costs work and no truth."""
+
+    request: PlanRequest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.request is self.request
+
+    def __hash__(self) -> int:
+        return id(self.request)
+
+
+@lru_cache(maxsize=16)
+def _table(same: _Same, microbatch_size: int) -> FpgaTable:
+    return FpgaTable(same.request, microbatch_size)
