@@ -19,7 +19,8 @@ from bapipe_api.engines import make_engine, worker_name
 from bapipe_api.keys import Keys
 from bapipe_api.metrics import Metrics
 from bapipe_api.migrate import migrate
-from bapipe_api.routes import exports, health, inputs, presets
+from bapipe_api.routes import health, inputs, presets
+from bapipe_api.routes.exports import export_router
 from bapipe_api.routes.jobs import job_router
 from bapipe_api.settings import Settings
 from bapipe_api.store import Store
@@ -58,8 +59,9 @@ def create_app(settings: Settings | None = None, *, tasks: Tasks | None = None) 
     app.state.settings = settings
     app.state.readers = CapacityLimiter(settings.max_concurrent_solves)
     problems.install(app)
-    exported = (exports.router, inputs.router)
-    for router in (job_router(PLANS), *exported, job_router(SIMULATIONS), job_router(EMULATIONS)):
+    for router in (job_router(PLANS), export_router(PLANS), inputs.router):
+        app.include_router(router)
+    for router in (job_router(SIMULATIONS), export_router(SIMULATIONS), job_router(EMULATIONS)):
         app.include_router(router)
     for part in (presets, health):
         app.include_router(part.router)

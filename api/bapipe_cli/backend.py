@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
+from bapipe.emulation import EmulationOptions, EmulationReport
+from bapipe.errors import Fault
 from bapipe.examples import ExampleSummary
-from bapipe.plan import Plan
+from bapipe.plan import Plan, Prediction
 from bapipe.problem import DeviceKind, Link, ModelProfile, PlanRequest
+from bapipe.timeline.picture import Picture
+
+Form = Literal["picture", "html", "trace"]
+"""What a simulation is shown as, beside its figures."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A plan's figures, what is wrong with it, and as far as it was wanted, its picture and the files of its step."""
+
+    prediction: Prediction
+    faults: Sequence[Fault]
+    picture: Picture | None = None
+    files: Mapping[Form, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,12 @@ class Backend(Protocol):
 
     def plan(self, request: PlanRequest, title: str, *, solver_log: bool = False) -> tuple[Plan, bool]:
         """The plan, and whether Ctrl-C cut the search short; `title` stands before its progress."""
+
+    def simulate(self, plan: Plan, wanted: Collection[Form]) -> Simulated:
+        """What `plan` costs, with what is `wanted` of it."""
+
+    def emulate(self, plan: Plan, options: EmulationOptions, *, trace: bool) -> tuple[EmulationReport, str | None]:
+        """A step of `plan` on its FPGAs and, if wanted, its trace."""
 
     def validate(self, request: PlanRequest) -> tuple[str, ...]:
         """What a plan for `request` would assume."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from bapipe.emulation import EmulationOptions, EmulationReport
 from bapipe.errors import TimeLimitError
 from bapipe.plan import Plan
 from bapipe.problem import ModelProfile, PlanRequest
-from bapipe_cli.backend import Presets, ProfileText
+from bapipe_cli.backend import Form, Presets, ProfileText, Simulated
 from bapipe_cli.inputs import read_feasible_plan
 from bapipe_cli.interrupt import Interrupt
 from bapipe_cli.progress import search_progress
+
+if TYPE_CHECKING:
+    from bapipe.simulator import Simulation
 
 
 class Here:
@@ -32,6 +37,28 @@ class Here:
                     raise KeyboardInterrupt from None
                 raise
         return answer, interrupt.requested
+
+    def simulate(self, plan: Plan, wanted: Collection[Form]) -> Simulated:
+        from bapipe.check import check
+        from bapipe.simulator import drawn, simulate
+        from bapipe.timeline import html_timeline
+        from bapipe.trace import chrome_trace
+
+        simulation = simulate(plan)
+        writers: dict[Form, Callable[[Plan, Simulation], str]] = {"html": html_timeline, "trace": chrome_trace}
+        return Simulated(
+            simulation.prediction(plan.request),
+            check(plan, simulation),
+            drawn(plan, simulation) if "picture" in wanted else None,
+            {form: write(plan, simulation) for form, write in writers.items() if form in wanted},
+        )
+
+    def emulate(self, plan: Plan, options: EmulationOptions, *, trace: bool) -> tuple[EmulationReport, str | None]:
+        from bapipe.emulation.emulate import emulate
+        from bapipe.trace import chrome_trace
+
+        emulated = emulate(plan, options)
+        return emulated.report, chrome_trace(plan, emulated.simulation) if trace else None
 
     def validate(self, request: PlanRequest) -> tuple[str, ...]:
         from bapipe.planner import validate

@@ -9,10 +9,13 @@ from types import FrameType
 
 
 class Interrupt:
-    """A context in which the first Ctrl-C sets `requested` instead of raising KeyboardInterrupt."""
+    """A context in which the first Ctrl-C sets `requested` instead of raising KeyboardInterrupt; `doing` says what
+    that brings about.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, doing: str = "stopping with the best plan so far") -> None:
         self.requested = False
+        self._doing = doing
 
     def __enter__(self) -> Interrupt:
         self._previous = signal.signal(signal.SIGINT, self._note)
@@ -27,4 +30,4 @@ class Interrupt:
             raise KeyboardInterrupt
         self.requested = True
         with suppress(OSError, RuntimeError):  # nobody reads it, or the signal came amid another line
-            sys.stderr.write("\nbapipe: stopping with the best plan so far; Ctrl-C again to leave at once\n")
+            sys.stderr.write(f"\nbapipe: {self._doing}; Ctrl-C again to leave at once\n")

@@ -57,6 +57,19 @@ def search_progress(title: str, time_limit_s: float) -> Iterator[Report]:
 
 
 @contextmanager
+def waiting_progress(title: str) -> Iterator[Report]:
+    """Yields what a piece of work of unknown length reports how far it is to."""
+    if not sys.stderr.isatty():
+        yield lambda progress: None
+        return
+    title = visible(title)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda progress: bar.update(task, description=f"{title}: {progress.phase}")
+
+
+@contextmanager
 def counted_progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """Yields what a piece of work reports (done, in all, what comes next) to."""
     if not sys.stderr.isatty():

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
 
+from bapipe.emulation import EmulationOptions, EmulationReport
 from bapipe.errors import Fault, InvalidInputError
+from bapipe.no_flush import in_a_row, steps_drawn
 from bapipe.plan import Plan
 from bapipe.problem import ModelProfile, PlanRequest
-from bapipe_cli.backend import Presets, ProfileText
+from bapipe_cli.backend import Form, Presets, ProfileText, Simulated
 from bapipe_cli.guard import NothingFitsError, ServerError
 from bapipe_cli.interrupt import Interrupt
-from bapipe_cli.progress import Report, search_progress
+from bapipe_cli.progress import Report, search_progress, waiting_progress
 
 if TYPE_CHECKING:
-    from bapipe_client import Client, PlanJob, PlanResource
+    from bapipe_client import Client, Job, Timeline
+    from bapipe_client.models import JobResource
+
+C = TypeVar("C", bound="JobResource")
+A = TypeVar("A")
 
 LOOK_EVERY_S = 1.0
 """How long it takes at most until a Ctrl-C is passed on to the service."""
@@ -57,6 +64,40 @@ class There:
             if interrupt.requested and resource.state == "cancelled" and resource.plan is None:
                 raise KeyboardInterrupt
             return job.plan(), interrupt.requested
+
+    def simulate(self, plan: Plan, wanted: Collection[Form]) -> Simulated:
+        with self._client() as client, Interrupt("stopping") as interrupt:
+            job = client.submit_simulation(plan)
+            found = self._result(job, interrupt, "simulating")
+            picture = None
+            if "picture" in wanted:
+                steps = steps_drawn(plan)
+                more = None if steps == 1 else client.submit_simulation(in_a_row(plan, steps))
+                drawn = found if more is None else self._result(more, interrupt, "simulating several steps")
+                picture = _Sent(plan, drawn.timeline)
+            writers: dict[Form, Callable[[], str]] = {"html": lambda: job.export("html"), "trace": job.trace}
+            files = {form: write() for form, write in writers.items() if form in wanted}
+            return Simulated(found.prediction, found.faults, picture, files)
+
+    def emulate(self, plan: Plan, options: EmulationOptions, *, trace: bool) -> tuple[EmulationReport, str | None]:
+        with self._client() as client, Interrupt("stopping") as interrupt:
+            try:
+                job = client.submit_emulation(plan, options)
+                return self._result(job, interrupt, "emulating"), job.trace() if trace else None
+            except InvalidInputError as error:
+                raise InvalidInputError([_as_here(fault) for fault in error.faults]) from None
+
+    def _result(self, job: Job[C, A], interrupt: Interrupt, title: str) -> A:
+        """What a job found that has nothing to show before its end.
+
+        Raises:
+            KeyboardInterrupt: it was cancelled before that.
+        """
+        with waiting_progress(f"{title} on {self._url}") as report:
+            ended = _followed(job, interrupt, report)
+        if interrupt.requested and ended.state == "cancelled":
+            raise KeyboardInterrupt
+        return job.result()
 
     def validate(self, request: PlanRequest) -> tuple[str, ...]:
         with self._client() as client:
@@ -107,7 +148,25 @@ class There:
             return client.example(name)
 
 
-def _followed(job: PlanJob, interrupt: Interrupt, report: Report) -> PlanResource:
+class _Sent:
+    """The picture of a step that a service sent: `bapipe.timeline.picture.Picture`."""
+
+    def __init__(self, plan: Plan, timeline: Timeline) -> None:
+        split = {device for stage in plan.stages if stage.forward_share is not None for device in stage.devices}
+        self.devices = timeline.devices
+        self.operations = timeline.operations
+        self.reductions = timeline.reductions
+        self.optimizer_start_s = timeline.optimizer_start_s
+        self.optimizer_end_s = timeline.optimizer_end_s
+        self.engines = tuple(1 + (device in split) for device in timeline.devices)
+
+
+def _as_here(fault: Fault) -> Fault:
+    """A fault of an emulation without the part of the request that it is in: here the parts are given apart."""
+    return replace(fault, pointer=fault.pointer.removeprefix("/plan").removeprefix("/options"))
+
+
+def _followed(job: Job[C, A], interrupt: Interrupt, report: Report) -> C:
     """The job once it has ended, which Ctrl-C brings about; its progress is reported where somebody sees it."""
     from bapipe_client import StillRunningError
 
@@ -123,7 +182,7 @@ def _followed(job: PlanJob, interrupt: Interrupt, report: Report) -> PlanResourc
                 cancelled = True
 
 
-def _report_events(job: PlanJob, report: Report) -> None:
+def _report_events(job: Job[Any, Any], report: Report) -> None:
     """What goes wrong here goes wrong where the plan is waited for as well, and is said there."""
     from bapipe_client import ServiceError
 

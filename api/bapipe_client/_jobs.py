@@ -145,8 +145,8 @@ def trace(kind: JobKind[C, A], job_id: str, retries: RetryPolicy) -> Conversatio
     return response.text
 
 
-def export(plan_id: str, form: str, retries: RetryPolicy) -> Conversation[str]:
-    path = f"{PLANS.path_of(plan_id)}/exports/{quote(form, safe='')}"
+def export(kind: JobKind[C, A], job_id: str, form: str, retries: RetryPolicy) -> Conversation[str]:
+    path = f"{kind.path_of(job_id)}/exports/{quote(form, safe='')}"
     response = yield from exchange(Call("GET", path), retries)
     return response.text
 

@@ -128,7 +128,7 @@ class AsyncClient:
             InvalidInputError: there is no such format.
             UnexpectedResponseError: there is no plan yet, or none at all.
         """
-        return await self._drive(_jobs.export(plan_id, form, self._retries))
+        return await self._drive(_jobs.export(PLANS, plan_id, form, self._retries))
 
     async def simulate(self, plan: Plan) -> SimulationResult:
         """What `plan` costs, event by event. Returns when it is simulated.

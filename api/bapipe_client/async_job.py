@@ -71,6 +71,15 @@ class AsyncJob(Generic[C, A]):
         self.resource = await self._client._drive(_jobs.cancel(self._kind, self.id, self._client._retries))
         return self.resource
 
+    async def export(self, form: str) -> str:
+        """The plan, found or simulated, as a file: `json`, `html`, `csv` or `trace`. An emulation has a trace only.
+
+        Raises:
+            InvalidInputError: there is no such format.
+            UnexpectedResponseError: there is no plan yet, or none at all.
+        """
+        return await self._client._drive(_jobs.export(self._kind, self.id, form, self._client._retries))
+
     async def trace(self) -> str:
         """The step that was found, for Perfetto or chrome://tracing.
 

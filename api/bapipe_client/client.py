@@ -128,7 +128,7 @@ class Client:
             InvalidInputError: there is no such format.
             UnexpectedResponseError: there is no plan yet, or none at all.
         """
-        return self._drive(_jobs.export(plan_id, form, self._retries))
+        return self._drive(_jobs.export(PLANS, plan_id, form, self._retries))
 
     def simulate(self, plan: Plan) -> SimulationResult:
         """What `plan` costs, event by event. Blocks until it is simulated.

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.cut_costs import costed_by_shape, sends_past_stages
 from bapipe.cost.memory import usable_bytes
-from bapipe.cost.pipeline import CostTable, memory_limit_bytes, stage_loads_s
+from bapipe.cost.pipeline import CostTable, stage_loads_s
 from bapipe.cuts import CutSpace
 from bapipe.formulations.shares import balanced_share
 from bapipe.graph import Graph, graph_of

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from bapipe.constraints import constraint_faults, named_order_faults
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.memory import usable_bytes
-from bapipe.cost.pipeline import memory_limit_bytes, stage_loads_s
+from bapipe.cost.pipeline import stage_loads_s
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
 from bapipe.simulator import Simulation, simulate
@@ -36,11 +37,6 @@ def check(plan: Plan, simulation: Simulation | None = None) -> list[Fault]:
         return [*faults, *error.faults]
     faults += [*named_order_faults(plan, plan.schedule), *_memory_faults(plan, simulation)]
     return [*faults, *_figure_faults(plan, simulation), *_proof_faults(plan)]
-
-
-def is_claim(fault: Fault) -> bool:
-    """Whether a fault of `check` is about what a plan declares, and not about what it does."""
-    return fault.code in ("wrong_value", "wrong_bound") or fault.pointer.startswith("/prediction")
 
 
 def _memory_faults(plan: Plan, simulation: Simulation) -> Iterator[Fault]:

@@ -26,6 +26,11 @@ class Fault:
         return f"{self.pointer or '/'}: {self.detail} [{self.code}]"
 
 
+def is_claim(fault: Fault) -> bool:
+    """Whether a fault that `bapipe.check` finds is about what a plan declares, and not about what it does."""
+    return fault.code in ("wrong_value", "wrong_bound") or fault.pointer.startswith("/prediction")
+
+
 class BaPipeError(Exception):
     """The base of all errors raised by BaPipe."""
 

@@ -24,6 +24,14 @@ def resident_microbatches(versions: int, num_microbatches: int) -> int:
     return num_microbatches * -(-(versions + 1) // num_microbatches)
 
 
+def steps_drawn(plan: Plan) -> int:
+    """How many steps a picture of `plan` shows: one or, without a flush, so many in a row that the pipeline is full."""
+    schedule = plan.schedule
+    if schedule is None or schedule.weight_versions is None:
+        return 1
+    return max(2, -(-2 * max(schedule.weight_versions) // schedule.num_microbatches))
+
+
 def in_a_row(plan: Plan, steps: int) -> Plan:
     """The plan of a single step that is `steps` steps of a sound plan without a flush."""
     schedule = plan.schedule

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from bapipe.candidates import MAX_OPERATIONS, WITHOUT_FLUSH, candidates, left_out, microbatch_sizes
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.compute import REFERENCE, measured_kind, proportional_times, usable_times
 from bapipe.cost.cut_costs import sends_past_stages
 from bapipe.cost.fpga.arrays import ELEMENT_BYTES
 from bapipe.cost.fpga.demand import demands
 from bapipe.cost.fpga.plausibility import doubtful_figures
 from bapipe.cost.fpga.table import costs_by_shape
-from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.roofline import missing_figures
 from bapipe.cost.transfer import link_between
 from bapipe.errors import Fault, InvalidInputError

@@ -51,6 +51,7 @@ def test_every_route_is_documented(document: dict[str, Any]) -> None:
         "GET /v1/plans/{id}/events",
         "GET /v1/plans/{id}/trace",
         "GET /v1/plans/{id}/exports/{format}",
+        "GET /v1/simulations/{id}/exports/{format}",
         "POST /v1/plans:validate",
         "POST /v1/profiles:import",
         *(f"{method} /v1/{kind}" for kind in REPLAYS for method in ("POST", "GET")),

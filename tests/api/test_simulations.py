@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from bapipe.errors import InvalidInputError
+from bapipe.exports import EXPORTS
 from bapipe.faults import parse
 from bapipe.plan import Plan
 from bapipe.simulator import simulate
+from bapipe_client import Client
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,17 @@ def test_a_plan_simulates_as_in_python(http: httpx.Client, plan_json: dict[str, 
     assert tuple(timeline["operations"]["kind"]) == expected.operations.kind
     assert tuple(timeline["transfers"]["end_s"]) == expected.transfers.end_s
     assert max(timeline["optimizer_end_s"]) == document["prediction"]["step_time_s"]
+
+
+def test_a_simulated_plan_is_had_as_files(service: Any, plan_json: dict[str, Any]) -> None:
+    plan = parse(Plan, plan_json)
+    with Client(service.url) as client:
+        job = client.submit_simulation(plan)
+        assert job.result().faults == ()
+        for form, export in EXPORTS.items():
+            assert job.export(form) == export.write(plan)
+        with pytest.raises(InvalidInputError, match="format"):
+            job.export("pdf")
 
 
 def test_what_the_plan_claims_wrongly_is_said_beside_what_is_right(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import subprocess
@@ -13,8 +14,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bapipe.formats import to_json
 from bapipe_cli.app import app
 from bapipe_client import Client, JobSummary
+from judges.boards import fpga
+from judges.emulated import plan_on
 from serving.processes import Service, end, start, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -147,25 +151,88 @@ def test_a_time_limit_without_a_plan(
     assert result.stderr.startswith("bapipe: ")
 
 
-@pytest.mark.parametrize("command", ["plan", "compare"])
+@pytest.mark.parametrize("name", ["1f1b-so", "fbp-as", "pipedream", "interleaved", "zb-h1"])
+def test_a_plan_is_simulated_as_here(name: str, run: Any, url: str, tmp_path: Path) -> None:
+    """Without a flush several steps are drawn, of two engines two rows."""
+    file, html, trace = (str(tmp_path / each) for each in ("plan.json", "page.html", "trace.json"))
+    Path(file).write_text(run("schedules", "--plan", name, "--stages", "4", "--microbatches", "8").stdout)
+    arguments = ["simulate", file, "--html", html, "--trace", trace, "--width", "90"]
+    printed = []
+    for place in ([], ["--server", url]):
+        result = run(*arguments, *place)
+        printed.append((result.exit_code, result.output, Path(html).read_text(), Path(trace).read_text()))
+    assert printed[0] == printed[1]
+    assert printed[0][0] == 0
+    assert run("simulate", file, "--json", "--server", url).stdout == run("simulate", file, "--json").stdout
+
+
+def test_what_is_wrong_with_a_plan_is_said_as_here(run: Any, url: str, write: Any, tmp_path: Path) -> None:
+    plan = json.loads(run("schedules", "--plan", "1f1b", "--stages", "2", "--microbatches", "3").stdout)
+    stale = copy.deepcopy(plan)
+    stale["prediction"]["step_time_s"] *= 2
+    short = copy.deepcopy(plan)
+    short["request"]["cluster"]["kinds"][0]["memory_bytes"] = 1
+    endless = tmp_path / "orders.csv"
+    endless.write_text("0B0,0F0,0F1,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n")
+    cases = (["simulate", write("stale.json", stale)], ["simulate", write("short.json", short)])
+    codes = []
+    for arguments in (*cases, ["simulate", write("plan.json", plan), "--orders", str(endless)]):
+        here, there = run(*arguments), run(*arguments, "--server", url)
+        assert (there.exit_code, there.output) == (here.exit_code, here.output)
+        codes.append(there.exit_code)
+    assert codes == [0, 3, 3]
+
+
+def test_a_plan_is_emulated_as_here(run: Any, url: str, write: Any, tmp_path: Path) -> None:
+    file = write("plan.json", json.loads(to_json(plan_on(fpga(on_chip_bytes=2500, fifo_bytes=1000)))))
+    trace = tmp_path / "trace.json"
+    for more in (
+        [],
+        ["--json", "--slow", "d1=0.5", "--lossy", "d0,d1=0.2"],
+        ["--dead", "d2=0.5"],
+        ["--slow", "d7=0.5"],
+        ["--trace", str(trace)],
+    ):
+        here = run("emulate", file, *more)
+        text = trace.read_text() if trace.exists() else ""
+        there = run("emulate", file, *more, "--server", url)
+        assert (there.exit_code, there.output) == (here.exit_code, here.output)
+        assert here.exit_code == (3 if "d7=0.5" in more else 0)
+    assert text == trace.read_text()
+    gpus = write("gpus.json", json.loads(run("schedules", "--plan", "1f1b").stdout))
+    assert run("emulate", gpus, "--server", url).output == run("emulate", gpus).output
+    trained = run("emulate", file, "--model", "bapipe_executor.models.vgg16:tiny", "--server", url)
+    assert trained.exit_code == 2
+    assert "--model" in trained.stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "compare", "simulate", "emulate"])
 def test_ctrl_c_cancels_the_job(command: str, scripted: Service, profile: Any, cluster: Any, write: Any) -> None:
-    files = write("profile.json", profile | {"name": "spin"}), write("cluster.json", cluster)
-    arguments = [command, *files, "--batch", "4", "--time-limit", "600", "--server", scripted.url]
+    plan = json.loads(to_json(plan_on(fpga(on_chip_bytes=2500, fifo_bytes=1000))))
+    plan["request"]["profile"]["name"] = "spin"
+    arguments = [command, write("plan.json", plan)]
+    if command in ("plan", "compare"):
+        files = write("profile.json", profile | {"name": "spin"}), write("cluster.json", cluster)
+        arguments = [command, *files, "--batch", "4", "--time-limit", "600"]
     with Client(scripted.url) as client:
-        before = {plan.id for plan in client.plans()}
+        listed = {"simulate": client.simulations, "emulate": client.emulations}.get(command, client.plans)
 
         def begun() -> list[JobSummary]:
-            return [plan for plan in client.plans(states=["running"]) if plan.id not in before]
+            return list(listed(states=["running"]))
 
-        with subprocess.Popen([sys.executable, "-m", "bapipe_cli", *arguments], stderr=subprocess.PIPE) as process:
-            (plan,) = until(begun)
+        with subprocess.Popen(
+            [sys.executable, "-m", "bapipe_cli", *arguments, "--server", scripted.url], stderr=subprocess.PIPE
+        ) as process:
+            (job,) = until(begun)
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
-        assert client.get_plan(plan.id).state == "cancelled"
+        assert {each.state for each in listed() if each.id == job.id} == {"cancelled"}
 
 
-def everywhere(request_file: str) -> list[list[str]]:
+def everywhere(request_file: str, plan: str) -> list[list[str]]:
     return [
+        ["simulate", plan],
+        ["emulate", plan],
         ["plan", *TINY, "--batch", "16"],
         ["compare", *TINY, "--batch", "16"],
         ["validate", request_file],
@@ -177,11 +244,12 @@ def everywhere(request_file: str) -> list[list[str]]:
 
 
 def test_a_service_that_is_not_there_or_asks_for_a_key(
-    run: Any, url: str, request_file: str, monkeypatch: pytest.MonkeyPatch
+    run: Any, url: str, request_file: str, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    plan = write("plan.json", json.loads(run("schedules", "--plan", "1f1b").stdout))
     monkeypatch.delenv("BAPIPE_API_KEY")
     monkeypatch.setattr("bapipe_client._retries.RetryPolicy.wait_s", lambda *_: None)
-    for arguments in everywhere(request_file):
+    for arguments in everywhere(request_file, plan):
         assert run(*arguments, "--server", "http://127.0.0.1:1").exit_code == 6
         assert run(*arguments, "--server", "localhost:8000").exit_code == 2
         assert run(*arguments, "--server", "").exit_code == 2

@@ -1,6 +1,7 @@
 import pytest
 
-from bapipe.check import check, is_claim
+from bapipe.check import check
+from bapipe.errors import is_claim
 from bapipe.problem import Edge, Link, Pin
 from bapipe.schedules import placed_orders
 from bapipe.simulator import simulate

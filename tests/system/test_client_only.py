@@ -33,7 +33,9 @@ from bapipe.formats import load_cluster, load_profile
 asked = {{"profile": load_profile(sys.argv[2]), "cluster": load_cluster(sys.argv[3]), "batch_size": 16}}
 with bapipe_client.Client(sys.argv[1]) as client:
     plan = client.plan(**asked)
-    assert client.simulate(plan).faults == ()
+    job = client.submit_simulation(plan)
+    assert job.result().faults == ()
+    assert job.export("html").startswith("<!doctype html>")
     assert client.export(next(client.plans()).id, "csv")
 assert not set(HEAVY) & set(sys.modules)
 print(plan.model_dump_json())
@@ -62,6 +64,7 @@ def test_the_command_does_all_that_a_service_does(service: str, tmp_path: Path) 
     assert run(tmp_path, "bapipe", "plan", *TINY, "--request-only", "-o", "request.json").returncode == 0
     for arguments in (
         ["compare", *TINY],
+        ["simulate", "plan.json", "--html", "timeline.html", "--trace", "trace.json"],
         ["validate", "request.json"],
         ["import", TINY[0]],
         ["presets", "V100-16G"],

@@ -16,6 +16,7 @@ from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, joules_text, percent_text, seconds_text
 from bapipe.wording import arrangement_text
 from bapipe_cli import options
+from bapipe_cli.backend import backend
 from bapipe_cli.commands.run import DataOption, LossOption, OptimizerOption, PlanArgument, RateOption, SeedOption
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import read_feasible_plan
@@ -65,6 +66,7 @@ def emulate(
     seed: SeedOption = 0,
     trace: TraceOption = None,
     as_json: options.JsonOption = False,
+    server: options.ServerOption = None,
 ) -> None:
     """Emulate a plan on its FPGAs: step time, energy, traffic, FIFOs and peaks, board by board.
 
@@ -72,28 +74,30 @@ def emulate(
     finish. The step is that of the plan; faults can be added to its boards and links.
     """
     check_folder(trace, "--trace")
+    place = backend(server)
+    if model is None and number_format is not None:
+        raise typer.BadParameter("numbers are only computed with --model", param_hint="--number-format")
+    if model is not None and server is not None:
+        raise typer.BadParameter("a network is trained where its code is: here, without --server", param_hint="--model")
     with user_faults(as_json=as_json):
         subject = read_feasible_plan(plan, "emulate")
         faults = _faults(slow, lossy, dead, seed)
         losses: tuple[float, ...] = ()
         if model is None:
-            from bapipe.emulation.emulate import emulate as emulated_step
-
-            if number_format is not None:
-                raise typer.BadParameter("numbers are only computed with --model", param_hint="--number-format")
-            emulated = emulated_step(subject, faults)
+            report, events = place.emulate(subject, faults, trace=trace is not None)
         else:
-            spec = {"model": model, "data": data, "loss": loss, "optimizer": optimizer, "learning_rate": learning_rate}
-            losses, emulated = _trained(subject, faults, steps, number_format, spec | {"seed": seed})
-        if trace is not None:
             from bapipe.trace import chrome_trace
 
-            write_file(trace, chrome_trace(subject, emulated.simulation))
+            spec = {"model": model, "data": data, "loss": loss, "optimizer": optimizer, "learning_rate": learning_rate}
+            losses, emulated = _trained(subject, faults, steps, number_format, spec | {"seed": seed})
+            report, events = emulated.report, chrome_trace(subject, emulated.simulation)
+        if trace is not None and events is not None:
+            write_file(trace, events)
         if as_json:
-            document = {"losses": losses, **emulated.report.model_dump(mode="json")}
+            document = {"losses": losses, **report.model_dump(mode="json")}
             typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         else:
-            _print(subject, emulated, losses, faulty=bool(slow or lossy or dead))
+            _print(subject, report, losses, faulty=bool(slow or lossy or dead))
 
 
 def _trained(
@@ -142,8 +146,8 @@ def _pair(text: str, option: str) -> tuple[str, float]:
     return name, number
 
 
-def _print(plan: Plan, emulated: Emulated, losses: tuple[float, ...], *, faulty: bool) -> None:
-    out, report = console(), emulated.report
+def _print(plan: Plan, report: EmulationReport, losses: tuple[float, ...], *, faulty: bool) -> None:
+    out = console()
     arrangement = arrangement_text(plan.schedule, plan.stages) if plan.schedule is not None else plan.status
     out.print(f"{arrangement}; {_step_text(report)}", style="bold")
     causes = {name.removesuffix("_j").replace("_", " "): value for name, value in report.energy.model_dump().items()}

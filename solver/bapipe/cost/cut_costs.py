@@ -17,11 +17,11 @@ from typing import Literal
 import numpy as np
 
 from bapipe.cost import memory
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.compute import layer_seconds
 from bapipe.cost.fpga.cut_table import MAX_CUTS, StageSeconds
 from bapipe.cost.fpga.demand import demands
 from bapipe.cost.fpga.table import costs_by_shape, update_bandwidth
-from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.cost.transfer import Channel, channel
 from bapipe.cuts import Array, CutSpace, Indices, Largest, Mask
 from bapipe.graph import Graph

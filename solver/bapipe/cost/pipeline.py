@@ -24,7 +24,7 @@ from bapipe.cost.memory import (
 )
 from bapipe.cost.transfer import channel
 from bapipe.graph import Graph, graph_of
-from bapipe.problem import Cluster, Communication, Device, DeviceKind, PlanRequest
+from bapipe.problem import Communication, Device, DeviceKind, PlanRequest
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,6 @@ def _load_s(stage: StageCost, exchange_s: float, communication: Communication) -
     if communication == "none":
         return compute_s
     return max(compute_s, exchange_s) if communication == "overlap" else compute_s + exchange_s
-
-
-def memory_limit_bytes(cluster: Cluster, device: Device) -> int | None:
-    """The bytes that a device has, by itself or by its kind; of an FPGA no more than off chip. None: unlimited."""
-    if device.memory_bytes is not None:
-        return device.memory_bytes
-    kind = next(kind for kind in cluster.kinds if kind.name == device.kind)
-    known = (kind.memory_bytes, kind.fpga.off_chip_bytes if kind.fpga else None)
-    return min((size for size in known if size is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.cost.memory import usable_bytes
-from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.emulation.flows import flow_of, with_losses
 from bapipe.emulation.limits import order_faults, size_faults
 from bapipe.emulation.measure import measured

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.collectives import ring_bytes
 from bapipe.cost.fpga.demand import buffer_bytes
 from bapipe.cost.fpga.energy import Energy, Executed, executed_energy, link_energy, static_energy, total
-from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.emulation.doubts import doubts
 from bapipe.emulation.flows import loss_by_direction
 from bapipe.emulation.options import EmulationOptions

@@ -15,7 +15,7 @@ from bapipe.cost.collectives import ring_channels
 from bapipe.cost.transfer import Channel, channel
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.graph import graph_of
-from bapipe.no_flush import in_a_row, no_flush_order_faults
+from bapipe.no_flush import in_a_row, no_flush_order_faults, steps_drawn
 from bapipe.orders import read_codes, read_orders
 from bapipe.plan import Plan
 from bapipe.simulator.chain_simulation import simulate_chain, simulate_orders
@@ -58,10 +58,9 @@ def replay_faults(plan: Plan) -> list[Fault]:
 
 def drawn(plan: Plan, simulation: Simulation) -> Simulation:
     """What a picture of `plan` shows: its step or, without a flush, so many in a row that the pipeline is full."""
-    schedule = plan.schedule
-    if schedule is None or schedule.weight_versions is None:
+    steps = steps_drawn(plan)
+    if steps == 1:
         return simulation
-    steps = max(2, -(-2 * max(schedule.weight_versions) // schedule.num_microbatches))
     return replace(simulate(in_a_row(plan, steps)), peak_memory_bytes=simulation.peak_memory_bytes)
 
 

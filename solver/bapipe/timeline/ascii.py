@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil
-from typing import TYPE_CHECKING
 
 from bapipe.quantities import seconds_text
+from bapipe.timeline.picture import Picture
 from bapipe.timeline.spans import KINDS, Span, engine_spans, reduction_spans
-
-if TYPE_CHECKING:
-    from bapipe.simulator import Simulation
 
 IDLE = "."
 LEAST_WIDTH = 20
 
 
-def ascii_timeline(simulation: Simulation, width: int = 100) -> str:
+def ascii_timeline(picture: Picture, width: int = 100) -> str:
     """A line a device, or an engine of one that has two, and a line a stage whose replicas reduce gradients; `width`
     characters, time from left to right.
 
     A cell shows what runs at its middle: `F3--` is the forward of micro-batch 3, `B3==` its backward. Where the number
     does not fit, the letter stands alone; an operation narrower than a cell may not show at all.
     """
-    rows = [*engine_spans(simulation), *reduction_spans(simulation)]
+    rows = [*engine_spans(picture), *reduction_spans(picture)]
     span_s = max((span.end_s for _, spans in rows for span in spans), default=0.0)
     margin = max(len(name) for name, _ in rows) + 2
     cells = max(LEAST_WIDTH, width - margin - 1)

@@ -9,12 +9,10 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from bapipe.check import check
-from bapipe.cost.pipeline import memory_limit_bytes
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.errors import Fault
 from bapipe.plan import Plan
 from bapipe.quantities import bytes_text, counted, gap_text, percent_text, seconds_text
-from bapipe.simulator import drawn
 from bapipe.timeline.spans import KINDS, Row, engine_spans, link_spans, reduction_spans, stage_of_device
 from bapipe.wording import arrangement_text
 
@@ -36,6 +34,9 @@ def html_timeline(plan: Plan, simulation: Simulation) -> str:
     Its status, bound and gap are shown as the plan declares them where `check` has nothing against the plan. Otherwise
     they are left out, and the faults listed.
     """
+    from bapipe.check import check  # what replays needs numpy, and characters are drawn without it
+    from bapipe.simulator import drawn
+
     picture = drawn(plan, simulation)
     rows = [*engine_spans(picture), *reduction_spans(picture), *link_spans(picture)]
     shown = {span.kind for _, spans in rows for span in spans}

@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bapipe.timeline.picture import Picture
+
 if TYPE_CHECKING:
     from bapipe.simulator import Simulation
 
@@ -48,23 +50,23 @@ class Span:
 Row = tuple[str, list[Span]]
 
 
-def device_spans(simulation: Simulation) -> list[Row]:
+def device_spans(picture: Picture) -> list[Row]:
     """A row a device: forward, backward and optimizer step."""
-    rows: list[Row] = [(device, []) for device in simulation.devices]
-    done = simulation.operations
+    rows: list[Row] = [(device, []) for device in picture.devices]
+    done = picture.operations
     columns = zip(done.device, done.kind, done.start_s, done.end_s, done.stage, done.microbatch, strict=True)
     for device, kind, start_s, end_s, stage, microbatch in columns:
         rows[device][1].append(Span(kind, start_s, end_s, stage, microbatch))
-    for (_, spans), start_s, end_s in zip(rows, simulation.optimizer_start_s, simulation.optimizer_end_s, strict=True):
+    for (_, spans), start_s, end_s in zip(rows, picture.optimizer_start_s, picture.optimizer_end_s, strict=True):
         if end_s > start_s:
             spans.append(Span("O", start_s, end_s, spans[0].stage if spans else NONE))
     return rows
 
 
-def engine_spans(simulation: Simulation) -> list[Row]:
+def engine_spans(picture: Picture) -> list[Row]:
     """`device_spans`, with a row each for the forward and the backward engine of a device that has both."""
     rows: list[Row] = []
-    for (device, spans), engines in zip(device_spans(simulation), simulation.engines, strict=True):
+    for (device, spans), engines in zip(device_spans(picture), picture.engines, strict=True):
         if engines == 1:
             rows.append((device, spans))
         else:
@@ -73,10 +75,10 @@ def engine_spans(simulation: Simulation) -> list[Row]:
     return rows
 
 
-def reduction_spans(simulation: Simulation) -> list[Row]:
+def reduction_spans(picture: Picture) -> list[Row]:
     """A row a stage whose replicas reduce gradients."""
     rows: dict[str, list[Span]] = defaultdict(list)
-    for reduction in simulation.reductions:
+    for reduction in picture.reductions:
         span = Span("A", reduction.start_s, reduction.end_s, reduction.stage)
         rows[f"all-reduce {reduction.stage}"].append(span)
     return list(rows.items())

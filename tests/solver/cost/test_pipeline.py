@@ -1,6 +1,7 @@
 import pytest
 
-from bapipe.cost.pipeline import CostTable, memory_limit_bytes, pipeline_cost, stage_loads_s
+from bapipe.cost.capacity import memory_limit_bytes
+from bapipe.cost.pipeline import CostTable, pipeline_cost, stage_loads_s
 from bapipe.problem import Cluster, Device, DeviceKind, Edge, Layer, LayerTime, Link, Links, PairLink, PlanRequest
 from judges.instances import cluster, even_request, layer, request
 

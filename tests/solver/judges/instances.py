@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.memory import StageMemory
-from bapipe.cost.pipeline import BoundaryCost, PipelineCost, ReplicaCost, StageCost, memory_limit_bytes, stage_loads_s
+from bapipe.cost.pipeline import BoundaryCost, PipelineCost, ReplicaCost, StageCost, stage_loads_s
 from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
 from bapipe.problem import Cluster, Device, DeviceKind, Layer, LayerTime, Link, Links, ModelProfile, PlanRequest
 from bapipe.schedules import placed_orders

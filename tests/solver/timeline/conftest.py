@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bapipe.cost.pipeline import memory_limit_bytes, stage_loads_s
+from bapipe.cost.capacity import memory_limit_bytes
+from bapipe.cost.pipeline import stage_loads_s
 from bapipe.plan import Plan, Prediction, Proof, Schedule, Stage
 from bapipe.presets import cluster_from_spec
 from bapipe.problem import Cluster, Layer, LayerTime, ModelProfile, PlanRequest
