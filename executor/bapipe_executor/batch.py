@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from bapipe.errors import Fault
+
 
 class Batch(NamedTuple):
     """One mini-batch: the model's inputs by name, and the target of the loss; samples in the first dimension of all."""
@@ -28,6 +30,30 @@ class Batch(NamedTuple):
     def to(self, device: object) -> Batch:
         """The batch with its tensors on `device`."""
         return Batch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.target.to(device))  # type: ignore[call-overload]
+
+
+def batch_faults(batch: object, size: int | None = None) -> list[Fault]:
+    """Why something is no batch, of `size` samples if given; pointers are into the batch."""
+    if not isinstance(batch, Batch):
+        return [Fault("wrong_batch", f"it is {_kind(batch)}; give a bapipe_executor.Batch(inputs, target)")]
+    if not isinstance(batch.inputs, Mapping):
+        return [
+            Fault("wrong_batch", f"its inputs are {_kind(batch.inputs)}; give a dict, the tensors by name", "/inputs")
+        ]
+    faults = []
+    for pointer, tensor in (*((f"/inputs/{name}", t) for name, t in batch.inputs.items()), ("/target", batch.target)):
+        if not isinstance(tensor, Tensor) or not tensor.dim():
+            what = "a number" if isinstance(tensor, Tensor) else _kind(tensor)
+            detail = f"it is {what}; give a tensor with the samples in its first dimension"
+            faults.append(Fault("wrong_batch", detail, pointer))
+        elif size is not None and len(tensor) != size:
+            detail = f"{len(tensor)} samples, where {size} are asked for"
+            faults.append(Fault("batch_mismatch", detail, pointer))
+    return faults
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 class BatchSource(Protocol):

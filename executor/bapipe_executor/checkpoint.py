@@ -24,7 +24,15 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from bapipe.errors import CheckpointError, Fault, InvalidInputError
-from bapipe_executor.checkpoint_state import checkpoint_faults, entries_of, entries_to_read, restore
+from bapipe_executor.checkpoint_state import (
+    Entries,
+    checkpoint_faults,
+    entries_of,
+    entries_to_read,
+    kind_faults,
+    restore,
+    unpickled,
+)
 from bapipe_executor.trainer import PipelineTrainer
 from bapipe_executor.training_loop import Hook, StepReport
 
@@ -80,17 +88,12 @@ class Checkpoints:
             return 0
         _, path = found[0]
         try:
-            reader = FileSystemReader(path)
-            metadata = reader.read_metadata()
-            _refuse_together(list(checkpoint_faults(trainer, metadata)))
-            entries = entries_to_read(trainer, metadata)
-            load(
-                entries,
-                storage_reader=reader,
-                planner=DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False),
-            )
-        except (CheckpointException, OSError) as error:
-            raise CheckpointError(f"the checkpoint {path} cannot be read: {_reason(error)}") from error
+            entries = _read(path, trainer)
+        except InvalidInputError:
+            raise
+        except (CheckpointException, Exception) as error:  # a damaged file raises anything
+            detail = f"the checkpoint {path} cannot be read: {_reason(error)}"
+            raise CheckpointError(f"{detail}; if it is damaged, remove it, and the one before is taken") from error
         restore(trainer, entries)
         return trainer.steps
 
@@ -103,7 +106,7 @@ class Checkpoints:
     def _finish(self, partial: Path, final: Path) -> None:
         """Names a checkpoint that all ranks have written complete; the oldest are renamed before they are removed."""
         if final.exists():
-            _remove(final)
+            _remove(final, ".replaced")
         os.replace(partial, final)
         _flush(self.folder)
         for _, path in complete_checkpoints(self.folder)[:-KEPT]:
@@ -115,11 +118,14 @@ class Checkpoints:
 
 
 class Saving(Hook):
-    """Saves every so many steps, and at the end. `tell` gets the step of each checkpoint on rank 0."""
+    """Saves every so many steps, and at the end. `tell` gets the step of each checkpoint on rank 0. `saved`: the step
+    of the checkpoint that the run goes on from.
+    """
 
-    def __init__(self, checkpoints: Checkpoints, every: int | None, tell: Callable[[int], None]) -> None:
-        self.checkpoints, self.every, self.tell = checkpoints, every, tell
-        self.saved: int | None = None
+    def __init__(
+        self, checkpoints: Checkpoints, every: int | None, tell: Callable[[int], None], saved: int | None = None
+    ) -> None:
+        self.checkpoints, self.every, self.tell, self.saved = checkpoints, every, tell, saved
 
     def after_step(self, trainer: PipelineTrainer, report: StepReport) -> None:
         if self.every is not None and trainer.steps % self.every == 0:
@@ -134,6 +140,23 @@ class Saving(Hook):
         self.saved = trainer.steps
         if trainer.rank == 0:
             self.tell(trainer.steps)
+
+
+def _read(path: Path, trainer: PipelineTrainer) -> Entries:
+    """The entries of a checkpoint that this rank needs. The model's are read into its tensors.
+
+    Raises:
+        InvalidInputError: it is of another network or optimizer.
+    """
+    reader = FileSystemReader(path)
+    metadata = reader.read_metadata()
+    _refuse_together(list(checkpoint_faults(trainer, metadata)))
+    entries = entries_to_read(trainer, metadata)
+    planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    load(entries, storage_reader=reader, planner=planner)
+    entries = unpickled(entries)
+    _refuse_together(list(kind_faults(trainer, entries)))
+    return entries
 
 
 def _first_rank(work: Callable[[], Any]) -> Any:
@@ -159,8 +182,8 @@ def _refuse_together(faults: list[Fault]) -> None:
         raise InvalidInputError(everywhere)
 
 
-def _remove(path: Path) -> None:
-    gone = path.with_name(path.name + UNFINISHED)
+def _remove(path: Path, mark: str = "") -> None:
+    gone = path.with_name(path.name + mark + UNFINISHED)
     os.replace(path, gone)
     shutil.rmtree(gone)
 
@@ -176,8 +199,10 @@ def _flush(folder: Path) -> None:
 
 def _reason(error: BaseException) -> str:
     """The first rank that failed, and why: what the system said, if it did."""
-    if not isinstance(error, CheckpointException):
+    if isinstance(error, OSError):
         return str(error)
+    if not isinstance(error, CheckpointException):
+        return f"{type(error).__name__}: {error}"
     rank, (cause, _) = min(error.failures.items(), key=lambda failure: failure[0])
     told: BaseException | None = cause
     while told is not None and not isinstance(told, OSError):

@@ -12,7 +12,6 @@ hold alike has one name, so a checkpoint has it once, and any other partition fi
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from bapipe.errors import Fault
+from bapipe_executor.random_numbers import GeneratorStates, generator_states, set_generators
 from bapipe_executor.trainer import PipelineTrainer
 
 Entries = dict[str, Any]
@@ -37,7 +37,7 @@ def entries_of(trainer: PipelineTrainer) -> Entries:
     entries = {
         **_model_entries(trainer),
         **_optimizer_entries(trainer),
-        **({"lr_scheduler": trainer.lr_scheduler.state_dict()} if trainer.lr_scheduler is not None else {}),
+        **_scheduler_entries(trainer),
         f"rng/{trainer.rank}": _random_state(trainer.device),
         "progress": {"steps": trainer.steps},
     }
@@ -56,12 +56,16 @@ def entries_to_read(trainer: PipelineTrainer, metadata: Metadata) -> Entries:
     return wanted
 
 
+def unpickled(entries: Entries) -> Entries:
+    """The entries as they were when they were written."""
+    return {name: pickle.loads(entry) if isinstance(entry, bytes) else entry for name, entry in entries.items()}
+
+
 def restore(trainer: PipelineTrainer, entries: Entries) -> None:
     """Puts a rank where the entries say, once they have been read; random numbers where the rank was there before."""
-    entries = {name: pickle.loads(entry) if isinstance(entry, bytes) else entry for name, entry in entries.items()}
     _restore_optimizer(trainer, entries)
     if trainer.lr_scheduler is not None:
-        trainer.lr_scheduler.load_state_dict(entries["lr_scheduler"])
+        trainer.lr_scheduler.load_state_dict(entries["lr_scheduler"]["state"])
     trainer.steps = entries["progress"]["steps"]
     if f"rng/{trainer.rank}" in entries:
         _set_random_state(entries[f"rng/{trainer.rank}"], trainer.device)
@@ -77,6 +81,36 @@ def checkpoint_faults(trainer: PipelineTrainer, metadata: Metadata) -> Iterator[
         elif isinstance(value, Tensor) and isinstance(entry, TensorStorageMetadata) and entry.size != value.shape:
             detail = f"{key} has the shape {list(entry.size)} there, and {list(value.shape)} in this network"
             yield Fault("wrong_shape", detail, pointer)
+    known = {f"model/{name}" for name in trainer.canonical_names.values()}
+    others = sorted(key for key in stored if key.startswith("model/") and key not in known)
+    if others:
+        detail = f"the checkpoint has {len(others)} tensors that this network does not, {others[0]} first"
+        yield Fault("dangling_reference", detail, f"/checkpoint/{others[0]}")
+
+
+def kind_faults(trainer: PipelineTrainer, entries: Entries) -> Iterator[Fault]:
+    """Whether the entries are of another kind of optimizer or scheduler, whose values mean something else."""
+    written = {entries[key]["kind"] for key in _optimizer_keys(trainer)}
+    for stored in sorted(written - {_kind(trainer.optimizer)}):
+        detail = (
+            f"the optimizer of the checkpoint is {stored}, and of this run {_kind(trainer.optimizer)}; take the same"
+        )
+        yield Fault("wrong_type", detail, "/checkpoint/optimizer")
+    if trainer.lr_scheduler is not None and entries["lr_scheduler"]["kind"] != _kind(trainer.lr_scheduler):
+        stored, own = entries["lr_scheduler"]["kind"], _kind(trainer.lr_scheduler)
+        detail = f"the scheduler of the checkpoint is {stored}, and of this run {own}; take the same"
+        yield Fault("wrong_type", detail, "/checkpoint/lr_scheduler")
+
+
+def _kind(made: object) -> str:
+    return f"{type(made).__module__}.{type(made).__qualname__}"
+
+
+def _scheduler_entries(trainer: PipelineTrainer) -> Entries:
+    scheduler = trainer.lr_scheduler
+    if scheduler is None:
+        return {}
+    return {"lr_scheduler": {"kind": _kind(scheduler), "state": scheduler.state_dict()}}
 
 
 def _needed(trainer: PipelineTrainer) -> Entries:
@@ -113,7 +147,7 @@ def _optimizer_entries(trainer: PipelineTrainer) -> Entries:
         group = {k: v for k, v in whole["param_groups"][number].items() if k not in NAMES_OF_GROUP}
         kept = whole["state"].get(place, {})
         values = {key: value for key, value in kept.items() if not isinstance(value, Tensor)}
-        entries[f"optimizer/{name}"] = {"group": group, "values": values}
+        entries[f"optimizer/{name}"] = {"kind": _kind(trainer.optimizer), "group": group, "values": values}
         entries |= {f"optimizer/{name}/{key}": value for key, value in kept.items() if isinstance(value, Tensor)}
     return entries
 
@@ -138,11 +172,10 @@ def _restore_optimizer(trainer: PipelineTrainer, entries: Entries) -> None:
 
 def _random_state(device: torch.device) -> dict[str, Any]:
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return {"torch": torch.get_rng_state(), "cuda": on_device, "python": random.getstate()}
+    return {"cpu": tuple(generator_states()), "cuda": on_device}
 
 
 def _set_random_state(state: dict[str, Any], device: torch.device) -> None:
-    torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
+    set_generators(GeneratorStates(*state["cpu"]))
     if device.type == "cuda" and state["cuda"] is not None:
         torch.cuda.set_rng_state(state["cuda"], device)

@@ -8,6 +8,7 @@ from typing import Any
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.nearest import nearest
+from bapipe_executor.failures import reason_of
 
 
 def load_factory(reference: str, pointer: str) -> Callable[..., Any]:
@@ -50,8 +51,8 @@ def make(reference: str, pointer: str, *arguments: Any) -> Any:
         return factory(*arguments)
     except InvalidInputError:
         raise
-    except Exception as error:
-        detail = f"{reference} failed: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        detail = f"{reference} failed: {reason_of(error)}"
         raise InvalidInputError([Fault("factory_failed", detail, pointer)]) from error
 
 
@@ -61,3 +62,6 @@ def _module(name: str, pointer: str) -> Any:
     except ImportError as error:
         detail = f"module {name!r} cannot be imported: {error}; is its folder on the path (PYTHONPATH)?"
         raise InvalidInputError([Fault("no_such_module", detail, pointer)]) from error
+    except (Exception, SystemExit) as error:
+        detail = f"module {name!r} cannot be imported: {reason_of(error)}"
+        raise InvalidInputError([Fault("module_failed", detail, pointer)]) from error

@@ -16,15 +16,19 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import Any
 
+import torch
+
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.formats import to_json
 from bapipe.plan import Plan
-from bapipe_executor import rehearsal, run_parts
+from bapipe_executor import rehearsal
 from bapipe_executor.checkpoint import complete_checkpoints
 from bapipe_executor.events import parse
+from bapipe_executor.lifeline import with_parent
 from bapipe_executor.placement import placement_of
-from bapipe_executor.refusals import plan_faults, refuse
+from bapipe_executor.refusals import plan_faults
 from bapipe_executor.run_spec import RunSpec
+from bapipe_executor.trial import trial_faults
 from bapipe_executor.watch import Watch
 from bapipe_executor.worker import PLAN_FILE, SPEC_FILE
 
@@ -41,21 +45,26 @@ class Hosts:
     rendezvous: str | None = None
 
 
-def check_run(plan: Plan, spec: RunSpec) -> None:
+def check_run(plan: Plan, spec: RunSpec, hosts: Hosts | None = None) -> None:
     """Raises InvalidInputError with everything that keeps the run from starting; no process is started."""
-    faults = [*plan_faults(plan), *checkpoint_faults(spec)]
+    unsound = plan_faults(plan)
+    faults = [*unsound, *checkpoint_faults(spec)]
+    if spec.device == "cuda" and not unsound:
+        faults += _device_faults(ranks_here(plan, hosts or Hosts()))
+    if not faults:
+        faults = rehearsal.rehearsal_faults(plan) if spec.emulate_compute else trial_faults(plan, spec)
     if faults:
         raise InvalidInputError(faults)
-    if spec.emulate_compute:
-        faults = rehearsal.rehearsal_faults(plan)
-        if faults:
-            raise InvalidInputError(faults)
-        return
-    refuse(plan, run_parts.make_model(spec))
-    run_parts.make_loss(spec)
-    run_parts.optimizer_factory(spec)
-    run_parts.scheduler_factory(spec)
-    next(run_parts.make_batches(spec, plan.request.batch_size), None)
+
+
+def _device_faults(ranks: int) -> Iterator[Fault]:
+    """Whether there is a CUDA device for every rank of this host."""
+    found = torch.cuda.device_count()
+    if not found:
+        yield Fault("no_device", "torch sees no CUDA device here; take --device cpu", "/device")
+    elif found < ranks:
+        detail = f"{ranks} ranks are to run on this host, and it has {found} CUDA devices; plan for those"
+        yield Fault("no_device", detail, "/device")
 
 
 def checkpoint_faults(spec: RunSpec) -> list[Fault]:
@@ -133,7 +142,7 @@ def torchrun_command(ranks: int, hosts: Hosts, folder: str, attempt: int = 0) ->
     return [
         sys.executable,
         "-m",
-        "torch.distributed.run",
+        "bapipe_executor.torchrun",
         "--max-restarts=0",
         f"--nproc-per-node={ranks}",
         *meeting,
@@ -144,7 +153,7 @@ def torchrun_command(ranks: int, hosts: Hosts, folder: str, attempt: int = 0) ->
 @contextmanager
 def _torchrun(command: list[str], watch: Watch) -> Iterator[subprocess.Popen[str]]:
     """The process, which ends with the block, and all ranks before it."""
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    environment = with_parent({"OMP_NUM_THREADS": "1", **os.environ})
     environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *filter(None, [environment.get("PYTHONPATH")])])
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True

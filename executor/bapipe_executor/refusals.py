@@ -26,6 +26,12 @@ UNTIMED = ("missing_split", "unsupported")
 
 def refuse(plan: Plan, model: LayeredModel) -> None:
     """Raises InvalidInputError with every reason why `plan` cannot train `model` here; pointers are into the plan."""
+    if not isinstance(model, LayeredModel):
+        detail = (
+            f"{type(model).__name__} has no layers with names that a plan can place; give "
+            "bapipe_executor.layered(model, inputs), with the inputs of any batch"
+        )
+        raise InvalidInputError([Fault("wrong_type", detail, "/model")])
     faults = [*plan_faults(plan), *model_faults(plan, model)]
     if faults:
         raise InvalidInputError(faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import torch
@@ -10,9 +11,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from bapipe.errors import Fault, InvalidInputError
-from bapipe_executor.batch import Batch
+from bapipe_executor.batch import Batch, batch_faults
 from bapipe_executor.data_stream import seeded
 from bapipe_executor.factories import load_factory, make, sibling
+from bapipe_executor.failures import reason_of
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.loss import Loss
 from bapipe_executor.networks import layered_network
@@ -45,15 +47,36 @@ def make_model(spec: RunSpec) -> LayeredModel:
 def make_loss(spec: RunSpec) -> Loss:
     """The loss."""
     loss: Loss = make(spec.loss, "/loss")
+    if not callable(loss):
+        detail = f"{spec.loss} makes {type(loss).__name__}; it is to make a function of (output, target)"
+        raise InvalidInputError([Fault("wrong_type", detail, "/loss")])
     return loss
 
 
 def make_batches(spec: RunSpec, batch_size: int) -> Iterator[Batch]:
     """The mini-batches, from the first: the same each time, on every rank."""
-    for batch in seeded(make(spec.data, "/data", batch_size), spec.seed):
-        if not isinstance(batch, Batch):
-            detail = f"{spec.data}({batch_size}) gives {type(batch).__name__}; it is to give a Batch"
-            raise InvalidInputError([Fault("wrong_batch", detail, "/data")])
+    return seeded(_checked(spec.data, batch_size), spec.seed)
+
+
+def _checked(reference: str, batch_size: int) -> Iterator[Batch]:
+    """What the factory of the data gives, each of them a batch of so many samples."""
+    source = make(reference, "/data", batch_size)
+    if not isinstance(source, Iterable):
+        detail = f"{reference}({batch_size}) makes {type(source).__name__}; it is to make something that gives batches"
+        raise InvalidInputError([Fault("wrong_type", detail, "/data")])
+    iterator = iter(source)
+    for number in count(1):
+        try:
+            batch = next(iterator, None)
+        except Exception as error:
+            detail = f"mini-batch {number} of {reference}({batch_size}) failed: {reason_of(error)}"
+            raise InvalidInputError([Fault("factory_failed", detail, "/data")]) from error
+        if batch is None:
+            return
+        faults = batch_faults(batch, batch_size)
+        if faults:
+            where = f"mini-batch {number} of {reference}({batch_size})"
+            raise InvalidInputError([Fault(f.code, f"{where}: {f.detail}", f"/data{f.pointer}") for f in faults])
         yield batch
 
 

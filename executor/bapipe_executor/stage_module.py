@@ -98,7 +98,11 @@ class StageModule(nn.Module):
         self._recomputations.append(recomputation)
 
     def _call(self, layer: str, tensors: dict[str, Tensor]) -> None:
-        made: Value = self.layers[module_key(layer)](*(argument.of(tensors) for argument in self._reads[layer]))
+        try:
+            made: Value = self.layers[module_key(layer)](*(argument.of(tensors) for argument in self._reads[layer]))
+        except Exception as error:
+            error.add_note(f"in layer {layer!r}")
+            raise
         if isinstance(made, Tensor):
             tensors[layer] = made
         else:

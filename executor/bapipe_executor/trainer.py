@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.plan import Plan
 from bapipe_executor.actions import actions_of
-from bapipe_executor.batch import Batch
+from bapipe_executor.batch import Batch, batch_faults
 from bapipe_executor.connections import connect
 from bapipe_executor.gradients import reduce_gradients, scale_gradients, squared_norm
 from bapipe_executor.holdings import average_statistics, holdings_of, synchronise
@@ -109,7 +109,7 @@ class PipelineTrainer:
         weights = microbatch_weights(self.loss, [microbatch.target for microbatch in microbatches])
 
         def weighted(output: Any, k: int) -> Tensor:
-            return self.loss(output, microbatches[k].target) * weights[k]
+            return self._loss_of(output, microbatches[k].target) * weights[k]
 
         if self._observer is not None:
             given = [tensor for each in microbatches for tensor in (*each.inputs.values(), each.target)]
@@ -119,7 +119,19 @@ class PipelineTrainer:
         reduce_gradients(self._holdings, self.plan.request.gradient_bucket_bytes)
         average_statistics(self._holdings)
         loss = self._total_loss_and_clip(losses.values())
-        self._update()
+        self._update(loss)
+        return loss
+
+    def _loss_of(self, output: Any, target: Tensor) -> Tensor:
+        try:
+            loss = self.loss(output, target)
+        except Exception as error:
+            error.add_note("in the loss")
+            raise
+        if not isinstance(loss, Tensor) or loss.dim():
+            what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            detail = f"the loss makes {what}; it is to make the mean over the micro-batch, a tensor that is one number"
+            raise InvalidInputError([Fault("wrong_loss", detail, "/loss")])
         return loss
 
     def _total_loss_and_clip(self, losses: Iterable[Tensor]) -> float:
@@ -134,11 +146,13 @@ class PipelineTrainer:
             scale_gradients(self._holdings, min(1.0, self.max_gradient_norm / (squares**0.5 + 1e-6)))
         return float(total)
 
-    def _update(self) -> None:
+    def _update(self, loss: float) -> None:
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-        if self.lr_scheduler is not None:
+        if isinstance(self.lr_scheduler, ReduceLROnPlateau):
+            self.lr_scheduler.step(loss)
+        elif self.lr_scheduler is not None:
             self.lr_scheduler.step()
         self.steps += 1
 
@@ -176,18 +190,20 @@ class PipelineTrainer:
         return torch.autocast(self.device.type, self._autocast_type)
 
     def _check(self, batch: Batch) -> None:
-        size, count = self.plan.request.batch_size, self.num_microbatches
-        faults = [
-            Fault("dangling_reference", f"the batch has no input {name!r} of the model", f"/inputs/{name}")
-            for name in self._outline.inputs
-            if name not in batch.inputs
-        ]
-        for name, tensor in (*batch.inputs.items(), ("target", batch.target)):
-            if len(tensor) != size:
-                detail = f"{len(tensor)} samples, and the plan is for {size}, {count} micro-batches of {size // count}"
-                faults.append(Fault("batch_mismatch", detail, f"/{name}"))
+        faults = batch_faults(batch, self.plan.request.batch_size)
+        faults += input_faults(self._outline, batch) if not faults else ()
         if faults:
             raise InvalidInputError(faults)
+
+
+def input_faults(model: LayeredModel, batch: Batch) -> list[Fault]:
+    """The inputs of the model that a batch does not have."""
+    given = ", ".join(batch.inputs) or "none"
+    return [
+        Fault("dangling_reference", f"the batch has no input {name!r} of the model; it has {given}", f"/inputs/{name}")
+        for name in model.inputs
+        if name not in batch.inputs
+    ]
 
 
 def _own_rank(wanted: int) -> int:

@@ -15,7 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from bapipe.errors import Fault, InvalidInputError
+from bapipe_executor.failures import reason_of
 from bapipe_executor.layered_model import LayeredModel, Value
+from bapipe_executor.quiet import quiet
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,11 @@ def value_specs(
     device: torch.device,
     autocast: AbstractContextManager[None],
 ) -> Specs:
-    """What the layers of `model`, of which an outline will do, make of a micro-batch like `inputs` on `device`."""
+    """What the layers of `model`, of which an outline will do, make of a micro-batch like `inputs` on `device`.
+
+    Raises:
+        InvalidInputError: a layer cannot run on it.
+    """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.random.fork_rng(devices=[]), mode, torch.enable_grad():
         fake = outline(model, device)
@@ -52,8 +59,23 @@ def value_specs(
         }
         with autocast:
             for name in fake.names:
-                values[name] = fake.call(name, values)
+                values[name] = _called(fake, name, values)
     return {name: _spec(values[name]) for name in model.names}
+
+
+def _called(model: LayeredModel, name: str, values: Mapping[str, Value]) -> Value:
+    try:
+        with quiet():
+            made = model.call(name, values)
+    except Exception as error:
+        kind = type(model.layer(name)).__name__
+        detail = f"layer {name!r} ({kind}) cannot run on a micro-batch: {reason_of(error)}"
+        raise InvalidInputError([Fault("layer_failed", detail, f"/model/{name}")]) from error
+    parts = made if isinstance(made, tuple) else (made,)
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        detail = f"layer {name!r} makes {type(made).__name__}; a layer makes a tensor or a tuple of tensors"
+        raise InvalidInputError([Fault("wrong_output", detail, f"/model/{name}")])
+    return made
 
 
 def outline(model: M, device: torch.device | str = "meta") -> M:

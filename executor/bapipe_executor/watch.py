@@ -30,6 +30,7 @@ class Watch:
         self.timeout_s = timeout_s
         self.deadline_s = time.monotonic() + max(timeout_s, START_LIMIT_S)
         self.step = 0
+        self._ready = False
         self._pids: dict[int, int] = {}
         self._failures: list[dict[str, Any]] = []
         self._gone: list[int] = []
@@ -45,7 +46,7 @@ class Watch:
                 self.deadline_s = time.monotonic() + LAST_WORDS_S
             self._failures.append(event)
         elif kind in MOVES:
-            self.step = event["step"]
+            self.step, self._ready = event["step"], True
             if not self._failures:
                 self.deadline_s = time.monotonic() + self.timeout_s
 
@@ -70,13 +71,27 @@ class Watch:
             ranks = f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(silent)}"
             return RunFailedError(f"{ranks} ended without a word: killed, or out of memory?")
         if self._failures:
-            first = next((event for event in self._failures if event["lasting"]), self._failures[0])
+            first = min(self._failures, key=_distance)
             return RunFailedError(f"rank {first['rank']} failed: {first['error']}: {first['message']}", lasting=lasting)
         if code is None:
-            return RunFailedError(f"no step within {self.timeout_s:g} s after step {self.step}: a rank hangs")
+            return RunFailedError(self._hangs())
         return RunFailedError(
             f"a rank ended without a word (torchrun's exit code is {code}): was it killed, or out of memory?"
         )
+
+    def _hangs(self) -> str:
+        if not self._ready:
+            limit_s = max(self.timeout_s, START_LIMIT_S)
+            return (
+                f"the ranks were not ready within {limit_s:g} s: a rank hangs, or making the network and the data "
+                "takes longer; then give more with --timeout"
+            )
+        return f"no step within {self.timeout_s:g} s after step {self.step}: a rank hangs"
+
+
+def _distance(event: dict[str, Any]) -> int:
+    """How far from the cause: what would last is one, that another rank is gone is none."""
+    return 0 if event["lasting"] else 1 + event.get("lost", False)
 
 
 def _runs(pid: int) -> bool:

@@ -5,8 +5,9 @@ The folder has the plan and what is run. Rank 0 reports every step; a rank that 
 
 from __future__ import annotations
 
+import math
 import os
-import random
+import signal
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,24 +17,25 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from bapipe.errors import CheckpointError, InvalidInputError
+from bapipe.errors import DivergedError
 from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan
 from bapipe_executor import rehearsal, run_parts
 from bapipe_executor.batch import Batch
 from bapipe_executor.checkpoint import Checkpoints, Saving
+from bapipe_executor.data_stream import alike
 from bapipe_executor.events import emit
+from bapipe_executor.failures import print_defect, told
+from bapipe_executor.lifeline import end_with_parent
 from bapipe_executor.measured import Recorder, Recording
 from bapipe_executor.observer import Observer
+from bapipe_executor.random_numbers import seed_generators
 from bapipe_executor.run_spec import RunSpec
 from bapipe_executor.trainer import PipelineTrainer
 from bapipe_executor.training_loop import Hook, StepReport, train
 from bapipe_executor.watch import START_LIMIT_S
 
 PLAN_FILE, SPEC_FILE, BOARD_FILE = "plan.json", "run.json", "board"
-
-LASTING = (InvalidInputError, CheckpointError)
-"""What would fail the same way if it were tried again."""
 
 
 class Reports(Hook):
@@ -46,8 +48,20 @@ class Reports(Hook):
             emit("alive", step=report.step)
 
 
+class FiniteLoss(Hook):
+    """Ends a run whose loss is no number, before its weights are saved. All ranks have the same loss."""
+
+    def after_step(self, trainer: PipelineTrainer, report: StepReport) -> None:
+        if not math.isfinite(report.loss):
+            raise DivergedError(
+                f"the loss of step {report.step} is {report.loss}, and the weights are of no more use; look at the "
+                "mini-batch of that step, or train with a lower --learning-rate or with --clip"
+            )
+
+
 def main(folder: str) -> int:
     """Joins the other ranks, trains, and leaves. Returns the exit code."""
+    end_with_parent(signal.SIGKILL)
     rank = int(os.environ["RANK"])
     emit("started", rank=rank, pid=os.getpid())
     try:
@@ -56,10 +70,9 @@ def main(folder: str) -> int:
         device = join(spec)
         run(plan, spec, device, Path(folder, BOARD_FILE))
     except Exception as error:
-        emit("failed", rank=rank, error=type(error).__name__, message=str(error), lasting=isinstance(error, LASTING))
-        if isinstance(error, LASTING):
-            return 1  # without leaving the group, which might wait for ranks that wait for this one
-        raise
+        emit("failed", rank=rank, **told(error))
+        print_defect(error)
+        return 1  # without leaving the group, which might wait for ranks that wait for this one
     dist.destroy_process_group()
     return 0
 
@@ -87,20 +100,19 @@ def run(plan: Plan, spec: RunSpec, device: torch.device, board: Path) -> None:
     recorder = Recorder(device, observer) if spec.report is not None else None
     trainer = make_trainer(plan, spec, device, recorder or observer)
     torch.manual_seed(spec.seed + 1 + trainer.rank)  # dropout differs from rank to rank
-    random.seed(spec.seed + 1 + trainer.rank)
+    seed_generators(spec.seed + 1 + trainer.rank)
     batches = make_batches(plan, spec)
-    hooks: list[Hook] = [Reports()]
+    hooks: list[Hook] = [Reports(), FiniteLoss()]
     if recorder is not None and spec.report is not None:
         hooks.append(Recording(recorder, Path(spec.report)))
     if spec.checkpoint is not None:
         checkpoints = Checkpoints(Path(spec.checkpoint))
-        if spec.resume:
-            checkpoints.resume(trainer)
-            batches = islice(batches, trainer.steps, None)
-        hooks.append(Saving(checkpoints, spec.checkpoint_every, lambda step: emit("checkpoint", step=step)))
+        saved = checkpoints.resume(trainer) if spec.resume else None
+        batches = islice(batches, trainer.steps, None)
+        hooks.append(Saving(checkpoints, spec.checkpoint_every, lambda step: emit("checkpoint", step=step), saved))
     if first_of_host():
         emit("ready", step=trainer.steps)
-    train(trainer, batches, spec.steps, hooks)
+    train(trainer, alike(batches), spec.steps, hooks)
 
 
 def make_batches(plan: Plan, spec: RunSpec) -> Iterator[Batch]:

@@ -6,6 +6,7 @@ BaPipeError
 ├── TimeLimitError         the time limit came before any plan was found
 ├── RunFailedError         a worker of a training run failed, and the run was ended
 ├── CheckpointError        a checkpoint of a training run could not be written, or read
+├── DivergedError          the loss of a training run is not a number any more
 └── SolverDisagreementError  two methods that must agree do not: a defect of ours, never a plan
 """
 
@@ -67,6 +68,10 @@ class RunFailedError(BaPipeError):
 
 class CheckpointError(BaPipeError):
     """A checkpoint could not be written, or read. Those that are complete stay as they are."""
+
+
+class DivergedError(BaPipeError):
+    """The loss of a training run is not finite: its weights are of no more use. Earlier checkpoints stay."""
 
 
 class SolverDisagreementError(BaPipeError):

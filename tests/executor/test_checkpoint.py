@@ -15,6 +15,7 @@ from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe_executor import launch
 from bapipe_executor.checkpoint import complete_checkpoints
+from bapipe_executor.checkpoint_lock import locked
 from harness import orders
 from harness.checkpoints import contents, noisy, run_rank, spec_of, unlike
 from harness.plans import cut, make_plan
@@ -117,6 +118,36 @@ def test_a_checkpoint_of_another_network_is_refused(pool: Pool, tmp_path: Path) 
     for answer in pool.run(run_rank, 2, plan_on("2"), wider):
         assert answer.startswith("InvalidInputError: ")
         assert "has the shape [3, 6] there, and [5, 6] in this network" in answer
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(pool: Pool, tmp_path: Path) -> None:
+    """Its values mean something else, and a learning rate would be taken over without a word."""
+    pool.run(run_rank, 2, plan_on("2"), spec_of(tmp_path, 1, optimizer="sgd"))
+    for answer in pool.run(run_rank, 2, plan_on("2"), spec_of(tmp_path, 2, resume=True)):
+        assert "the optimizer of the checkpoint is torch.optim.sgd.SGD, and of this run torch.optim.adam.Adam" in answer
+
+
+def test_nothing_is_written_again_when_all_steps_are_done(pool: Pool, tmp_path: Path) -> None:
+    pool.run(run_rank, 2, plan_on("2"), spec_of(tmp_path, 2))
+    before = (tmp_path / "step-00000002").stat().st_ino
+    assert pool.run(run_rank, 2, plan_on("2"), spec_of(tmp_path, 2, resume=True)) == ["", ""]
+    assert (tmp_path / "step-00000002").stat().st_ino == before
+
+
+def test_a_damaged_checkpoint_is_said(pool: Pool, tmp_path: Path) -> None:
+    pool.run(run_rank, 2, plan_on("2"), spec_of(tmp_path, 1))
+    (tmp_path / "step-00000001" / ".metadata").write_bytes(b"\x80")
+    for answer in pool.run(run_rank, 2, plan_on("2"), spec_of(tmp_path, 2, resume=True)):
+        assert answer.startswith(f"CheckpointError: the checkpoint {tmp_path}/step-00000001 cannot be read: ")
+        assert "if it is damaged, remove it" in answer
+
+
+def test_one_run_at_a_time_saves_in_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    with locked(folder), pytest.raises(InvalidInputError, match="another run saves its checkpoints in"), locked(folder):
+        pass
+    with locked(folder):
+        assert complete_checkpoints(folder) == []
 
 
 def test_what_cannot_be_checkpointed_is_said_before_anything_starts(tmp_path: Path) -> None:

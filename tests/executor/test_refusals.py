@@ -160,3 +160,8 @@ def _stage(subject: Plan, **changes: Any) -> Plan:
 def _schedule(subject: Plan, **changes: Any) -> Plan:
     assert subject.schedule is not None
     return subject.model_copy(update={"schedule": subject.schedule.model_copy(update=changes)})
+
+
+def test_a_module_without_named_layers() -> None:
+    with pytest.raises(InvalidInputError, match=r"Linear has no layers .* bapipe_executor\.layered\(model, inputs\)"):
+        refuse(plan(), nn.Linear(4, 4))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="the executor's tests need torch: install ba
 from bapipe.errors import InvalidInputError
 from bapipe.formats import load_profile, to_json
 from bapipe.plan import Plan
-from bapipe_cli.commands.run import restart_text
+from bapipe_cli.commands.run import going_on_text, restart_text
 from bapipe_executor import events, launch, run_parts
 from bapipe_executor.run_spec import RunSpec
 from harness.orders import one_stage_a_rank
@@ -104,6 +104,11 @@ def test_a_restart_says_why_and_from_where() -> None:
     assert restart_text(event | {"step": 0}, 3) == f"{start} the start: no checkpoint yet"
 
 
+def test_what_is_done_already_is_said() -> None:
+    assert going_on_text(2, 3) == "bapipe: going on after step 2"
+    assert "nothing to do: the newest checkpoint has 5 steps already, and --steps asks for 5" in going_on_text(5, 5)
+
+
 def test_the_example_trains(folder: Path) -> None:
     example = Path(__file__).parents[2] / "examples" / "train.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(example)]
@@ -120,6 +125,7 @@ def test_a_worker_that_fails_ends_the_run_with_its_reason(folder: Path) -> None:
     assert done.returncode == 7
     assert "step 3: loss" in done.stderr
     assert "the data ended after 3 of 5 mini-batches" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_what_is_wrong_is_said_before_anything_starts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

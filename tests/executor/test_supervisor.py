@@ -91,6 +91,14 @@ def test_the_last_attempt_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [(event["attempt"], event["step"]) for event in restarts] == [(1, 0), (2, 0)]
 
 
+def test_nothing_is_started_when_all_steps_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "launch", None)
+    (tmp_path / "step-00000005").mkdir()
+    seen: list[dict[str, Any]] = []
+    supervisor.supervise(noisy_plan(), spec_of(tmp_path, 4, resume=True), seen.append, 2)
+    assert seen == [{"event": "ready", "step": 5}]
+
+
 def test_several_hosts_meet_at_the_next_port() -> None:
     first, second = (launch.torchrun_command(1, launch.Hosts(2, 1, "first:1234"), "folder", k) for k in range(2))
     assert "--master-port=1234" in first

@@ -186,7 +186,7 @@ def test_a_batch_that_does_not_fit(pool: Pool) -> None:
     network = Network("gpt2")
     subject = plan_of(network, TWO, one_stage_a_rank("1f1b", TWO, 4))
     assert pool.run(step_with, 2, network, subject, 7, False)[0] == [
-        "batch_mismatch /tokens",
+        "batch_mismatch /inputs/tokens",
         "batch_mismatch /target",
     ]
     assert pool.run(step_with, 2, network, subject, 8, True)[1] == ["dangling_reference /inputs/tokens"]

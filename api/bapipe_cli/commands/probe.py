@@ -20,6 +20,7 @@ from bapipe_cli.exits import ExitCode
 from bapipe_cli.guard import user_faults
 from bapipe_cli.inputs import integers
 from bapipe_cli.output import check_folder, console, table, visible
+from bapipe_cli.termination import ended_in_order
 
 LAST_LINES = 12
 
@@ -62,7 +63,7 @@ def probe(
     check_folder(output, "--output")
     check_folder(report, "--report")
     chosen = _checked_sizes(sizes)
-    with user_faults(), tempfile.TemporaryDirectory() as folder:
+    with user_faults(), ended_in_order(), tempfile.TemporaryDirectory() as folder:
         if importlib.util.find_spec("torch") is None:
             raise ModuleNotFoundError("torch", name="torch")
         found = report or Path(folder, "report.json")

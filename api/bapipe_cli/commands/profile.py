@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -84,7 +85,7 @@ def profile(
         from bapipe_executor.profiling import from_factories
 
         subject = from_factories.Subject(model, data, loss, name, autocast)
-        with counted_progress(f"profile of {model}") as report:
+        with counted_progress(f"profile of {model}") as report, redirect_stdout(sys.stderr):
             if analytic is not None:
                 made = from_factories.compute(subject, kind=analytic, microbatch_sizes=sizes, report=report)
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from bapipe_cli.inputs import read_feasible_plan
 from bapipe_cli.output import console, visible
 from bapipe_cli.progress import step_progress
 from bapipe_cli.run_report import print_report
+from bapipe_cli.termination import ended_in_order
 
 if TYPE_CHECKING:
     from bapipe_executor.launch import Hosts
@@ -132,7 +134,7 @@ def run(
     The profile of the plan must be of this network: its layers are found by their names. Everything that keeps the plan
     from being run is said before any process is started.
     """
-    with user_faults():
+    with user_faults(), ended_in_order():
         sys.path.insert(0, os.getcwd())
         subject = _subject(plan, orders)
         from bapipe.faults import parse
@@ -161,7 +163,8 @@ def run(
             },
         )
         place = _hosts(hosts, host_rank, rendezvous)
-        check_run(subject, spec)
+        with redirect_stdout(sys.stderr):  # what factories print is no answer of the command
+            check_run(subject, spec, place)
         last: dict[str, Any] = {}
         title = f"{model or 'a rehearsal'} by {arrangement(subject)}"
         with step_progress(title, steps) as show:
@@ -173,7 +176,7 @@ def run(
                 elif event["event"] == "restart":
                     typer.echo(restart_text(event, max_restarts), err=True)
                 elif event["event"] == "ready" and event["step"]:
-                    typer.echo(f"bapipe: going on after step {event['step']}", err=True)
+                    typer.echo(going_on_text(event["step"], steps), err=True)
 
             supervise(subject, spec, on_event, max_restarts if checkpoint else 0, place)
         if last:
@@ -196,6 +199,13 @@ def _factories(model: str | None, data: str | None, loss: str | None, *, emulate
     from bapipe_executor.run_parts import default_loss
 
     return {"model": model, "data": data or default_data(model), "loss": loss or default_loss(model)}
+
+
+def going_on_text(done: int, steps: int) -> str:
+    """From where a resumed run goes on, or that it has nothing left to do."""
+    if done < steps:
+        return f"bapipe: going on after step {done}"
+    return f"bapipe: nothing to do: the newest checkpoint has {done} steps already, and --steps asks for {steps}"
 
 
 def restart_text(event: dict[str, Any], max_restarts: int) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from bapipe_executor.failures import reason_of
 from bapipe_executor.layered_model import LayeredModel
 
 
@@ -20,6 +22,8 @@ def layered_children(model: nn.Module, inputs: Mapping[str, Tensor]) -> LayeredM
             output = watched.run()
         except _NotLayersError as error:
             return str(error)
+        except Exception as error:
+            return f"it fails on a batch: {reason_of(error)}"
         finally:
             for buffer, before in buffers:
                 buffer.copy_(before)
@@ -34,6 +38,19 @@ class _NotLayersError(Exception):
     pass
 
 
+class _Between(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses operations outside of the children: what they change or decide would be lost with them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.depth = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self.depth:
+            raise _NotLayersError(f"{func} happens between the children")
+        return func(*args, **(kwargs or {}))
+
+
 class _Watch:
     """Notes which child reads what another made, by the identity of the tensors."""
 
@@ -42,6 +59,7 @@ class _Watch:
         self._inputs = inputs
         self._made: dict[int, str] = {id(tensor): name for name, tensor in inputs.items()}
         self._kept: list[Any] = []
+        self._between = _Between()
         self.reads: dict[str, tuple[str, ...]] = {}
 
     def run(self) -> Any:
@@ -50,7 +68,8 @@ class _Watch:
             hooks.append(child.register_forward_pre_hook(self._reader(name), with_kwargs=True))
             hooks.append(child.register_forward_hook(self._maker(name)))
         try:
-            return self._model(**self._inputs)
+            with self._between:
+                return self._model(**self._inputs)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -69,11 +88,13 @@ class _Watch:
                     f"child {name} reads something else than model inputs and what other children made"
                 )
             self.reads[name] = tuple(source for source in sources if source is not None)
+            self._between.depth += 1
 
         return hook
 
     def _maker(self, name: str) -> Any:
         def hook(_module: nn.Module, _args: tuple[Any, ...], made: Any) -> None:
+            self._between.depth -= 1
             parts = list(made) if isinstance(made, tuple | list) else []
             if not all(isinstance(tensor, Tensor) for tensor in parts or [made]):
                 raise _NotLayersError(f"child {name} makes something else than tensors")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from bapipe.errors import Fault, InvalidInputError
+from bapipe_executor.quiet import quiet
+from bapipe_executor.random_numbers import drawn_outside_torch, generator_states
 
 SAMPLES = 2
 """An export with one sample would hold for one sample only."""
@@ -39,19 +40,25 @@ def exported_graph(model: nn.Module, inputs: Mapping[str, Tensor]) -> Exported:
 
     Raises:
         ExportError: the model cannot be exported.
-        InvalidInputError: it returns something else than a tensor or a tuple of tensors.
+        InvalidInputError: it returns something else than a tensor or a tuple of tensors, or draws random numbers that
+            are not torch's.
     """
     samples = {name: _two_samples(tensor) for name, tensor in inputs.items()}
-    batch = torch.export.Dim("batch")
+    batch, random_before = torch.export.Dim("batch"), generator_states()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             program = torch.export.export(
                 model, (), samples, dynamic_shapes={name: {0: batch} for name in samples}, strict=False
             )
             module = program.module(check_guards=False)
     except Exception as error:
         raise ExportError(_first_line(error)) from error
+    if drawn_outside_torch(random_before, generator_states()):
+        detail = (
+            f"{type(model).__name__} draws random numbers of Python or numpy as it runs, and torch.export would keep "
+            "what they were once; draw from torch, or write it as a bapipe_executor.LayeredModel"
+        )
+        raise InvalidInputError([Fault("foreign_random_numbers", detail, "/model")])
     assert isinstance(module, GraphModule)
     _drop_checks(module)
     _share_batch_size(module)

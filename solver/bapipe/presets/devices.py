@@ -18,6 +18,15 @@ REFERENCE = DeviceKind(
     },
 )
 
+CPU = DeviceKind(
+    name="cpu",
+    sources={
+        "name": "what `bapipe profile --device cpu` calls the device that it measures on",
+        "memory_bytes": "none: unlimited; `bapipe probe` writes the memory of the host at hand",
+        "launch_overhead_s": "none: measured times hold it",
+    },
+)
+
 # Host work in the framework and the driver, so the same figure serves every GPU.
 LAUNCH_OVERHEAD_S = 20e-6
 LAUNCH_SOURCE = (
@@ -114,7 +123,7 @@ H100 = DeviceKind(
     },
 )
 
-DEVICE_KINDS = {kind.name: kind for kind in (REFERENCE, V100_16G, A100_40G, A100_80G, H100, *FPGAS)}
+DEVICE_KINDS = {kind.name: kind for kind in (REFERENCE, CPU, V100_16G, A100_40G, A100_80G, H100, *FPGAS)}
 
 ALIASES = {"H100-80G": "H100"}
 """Other names a kind goes by."""

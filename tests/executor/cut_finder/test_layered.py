@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -263,8 +264,25 @@ class BetweenChildren(nn.Module):
 
 
 def test_what_cannot_be_cut_says_why() -> None:
-    with pytest.raises(InvalidInputError, match=r"torch\.export says: .* child two reads something else"):
+    with pytest.raises(InvalidInputError, match=r"torch\.export says: .* aten.add.Tensor happens between the child"):
         layered(BetweenChildren(), {"x": torch.randn(3, 4)})
+
+
+class LeavesLayersOut(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            if random.random() < 2:
+                x = layer(x)
+        return x
+
+
+def test_layers_left_out_at_random_are_not_left_out_for_ever() -> None:
+    with pytest.raises(InvalidInputError, match="draws random numbers of Python or numpy"):
+        layered(LeavesLayersOut(), {"x": torch.ones(2, 4)})
 
 
 class AsDictionary(nn.Module):

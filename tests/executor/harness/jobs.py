@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe_executor.batch import Batch
+from bapipe_executor.data_stream import alike
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.trainer import PipelineTrainer
 from harness.training import Network, Training
@@ -76,3 +78,13 @@ def steps_of_several_lengths(network: Network, plan: Plan) -> list[float]:
         short = Batch({"tokens": batch.inputs["tokens"][:, :length]}, batch.target[:, :length])
         losses.append(trainer.step(short))
     return losses
+
+
+def data_of_its_own(differ: bool) -> str:
+    """Whether the data of the ranks are found to be alike, if they `differ` by rank."""
+    values = torch.full((2, 1), float(dist.get_rank() if differ else 0))
+    try:
+        assert len(list(alike(iter([Batch({"x": values}, values)] * 2)))) == 2
+    except InvalidInputError as error:
+        return str(error)
+    return ""

@@ -30,7 +30,7 @@ def test_reference_is_without_limits() -> None:
 
 
 def test_the_devices_of_the_catalogue() -> None:
-    assert device_kinds().keys() == {"reference", "V100-16G", "A100-40G", "A100-80G", "H100", *FPGAS}
+    assert device_kinds().keys() == {"reference", "cpu", "V100-16G", "A100-40G", "A100-80G", "H100", *FPGAS}
     assert ALIASES["H100-80G"] == "H100"
     assert [name for name, kind in device_kinds().items() if kind.fpga is not None] == list(FPGAS)
 
