@@ -116,7 +116,7 @@ def test_a_streaming_link_makes_fpgas_asynchronous() -> None:
         ("4xV100:pcie3", "dangling_reference", "did you mean 'V100-16G'"),
         ("4xv100-16g:pcie3", "dangling_reference", "did you mean 'V100-16G'"),
         ("4xa100:pcie3", "dangling_reference", "did you mean 'A100-40G'"),
-        ("4xTPU:pcie3", "dangling_reference", "known: reference"),
+        ("4xphone:pcie3", "dangling_reference", "known: reference"),
         ("4xV100-16G:NVLink2", "dangling_reference", "did you mean 'nvlink2'"),
         ("4xV100-16G:0Gb", "unknown_unit", "did you mean 'Gb/s'"),
         ("4xV100-16G:10Gbps", "unknown_unit", "did you mean 'Gb/s'"),
