@@ -8,6 +8,7 @@ import threading
 from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe.child import warm_up
+from bapipe.replays import MODULES
 from bapipe_api.leases import Lease, Leases, names
 from bapipe_api.records import Record
 from bapipe_api.runner import Runner, brief
@@ -29,7 +30,7 @@ class EmbeddedEngine:
 
     def start(self) -> None:
         """What was running when an earlier process ended is queued again."""
-        warm_up()
+        warm_up(*MODULES)
         taken = self._leases.take_back_all()
         if taken:
             log.warning("not ended when the service last stopped: %s", names(taken))

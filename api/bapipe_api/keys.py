@@ -17,7 +17,7 @@ from bapipe_api.database import Database
 from bapipe_api.tables import KeyRow
 
 SCOPES = {
-    "read": "read plans, events, traces, exports and presets",
+    "read": "read plans, simulations, emulations, their events and files, and presets",
     "write": "submit and cancel plans, simulate, emulate, import, validate",
     "metrics": "read /metrics",
 }

@@ -15,6 +15,7 @@ from psycopg_pool import PoolTimeout
 from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe.child import warm_up
+from bapipe.replays import MODULES
 from bapipe_api.database import Database
 from bapipe_api.engines import distributed_leases, kinds_of_work, machine_prefix, renewal_s, worker_name
 from bapipe_api.leases import Leases
@@ -51,7 +52,7 @@ class Worker:
 
     def run(self) -> None:
         """Blocks until the worker has stopped."""
-        warm_up()
+        warm_up(*MODULES)
         self._queue.open()
         self._runner.start()
         self._sweeper.start()

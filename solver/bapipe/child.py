@@ -34,7 +34,7 @@ START_S = 30.0
 
 PR_SET_PDEATHSIG = 1
 
-PRELOADED = ["bapipe.isolation"]
+PRELOADED = ("bapipe.isolation",)
 """What the server that children are forked from imports once for all of them."""
 
 T = TypeVar("T")
@@ -181,9 +181,9 @@ def _die_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def warm_up() -> None:
-    """Starts what children are forked from, so that the first one need not wait for its imports."""
-    _context()
+def warm_up(*modules: str) -> None:
+    """Starts what children are forked from, so that none need wait for its imports, nor for those of `modules`."""
+    _context(*modules)
     _start_server(anywhere=True)
 
 
@@ -197,8 +197,8 @@ def _start_server(*, anywhere: bool = False) -> None:
         forkserver.ensure_running()
 
 
-def _context() -> ForkServerContext:
+def _context(*modules: str) -> ForkServerContext:
     """Children are forked from a server that has made their imports and holds nothing else: safe beside threads."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload([*PRELOADED, *modules])
     return context

@@ -8,6 +8,7 @@ from functools import partial
 
 from pydantic import BaseModel
 
+from bapipe.check import check
 from bapipe.child import CutShort, Limits, Send, run_in_child
 from bapipe.emulation import EmulationOptions, EmulationRequest
 from bapipe.errors import Fault, InvalidInputError
@@ -15,6 +16,9 @@ from bapipe.faults import parse, parse_json
 from bapipe.plan import Plan, Prediction
 from bapipe.simulator import Operations, Transfers, simulate
 from bapipe.simulator.replay import Reduction
+
+MODULES = ("bapipe.replays", "bapipe.emulation.emulate", "bapipe.exports")
+"""What replays import: to be imported once for all of their processes."""
 
 Replay = Callable[[str], str]
 """From the JSON of what is asked to the JSON of the answer. Raises `InvalidInputError` for what cannot be replayed."""
@@ -57,8 +61,6 @@ def replay_isolated(replay: Replay, asked: str, limits: Limits) -> str | CutShor
 
 def simulation_json(plan_json: str) -> str:
     """The JSON of a plan's `SimulationResult`."""
-    from bapipe.check import check
-
     plan = _plan(plan_json)
     simulation = simulate(plan)
     timeline = Timeline(

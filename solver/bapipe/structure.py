@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from bapipe.cost.fpga.demand import demand_faults
+from bapipe.cost.fpga.table import costs_by_shape
 from bapipe.errors import Fault
 from bapipe.faults import unknown_reference
 from bapipe.no_flush import no_flush_faults
@@ -15,7 +17,7 @@ from bapipe.problem import ModelProfile
 def structure_faults(plan: Plan) -> list[Fault]:
     """Every fault without which the plan can be costed and replayed, with pointers into the plan."""
     parts = (_layer_faults, _edge_faults, _device_faults, _recomputation_faults, _share_faults, _schedule_faults)
-    return [fault for part in (*parts, no_flush_faults) for fault in part(plan)]
+    return [fault for part in (*parts, no_flush_faults, _cost_faults) for fault in part(plan)]
 
 
 def stage_by_layer(plan: Plan) -> dict[str, int]:
@@ -130,3 +132,15 @@ def _batch_faults(plan: Plan, schedule: Schedule) -> Iterator[Fault]:
             f"and the mini-batch has {plan.request.batch_size}"
         )
         yield Fault("batch_mismatch", detail, "/schedule/num_microbatches")
+
+
+def _cost_faults(plan: Plan) -> Iterator[Fault]:
+    """What an FPGA's costs cannot be worked out from, once for all kinds of them that the plan uses."""
+    request, found = plan.request, dict[Fault, None]()
+    used = {device for stage in plan.stages for device in stage.devices}
+    names = {device.kind for device in request.cluster.devices if device.id in used}
+    for kind in request.cluster.kinds:
+        if kind.name in names and kind.fpga is not None and costs_by_shape(request, kind):
+            found |= dict.fromkeys(demand_faults(request, kind.fpga))
+    for fault in found:
+        yield Fault(fault.code, fault.detail, f"/request{fault.pointer}")

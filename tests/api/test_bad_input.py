@@ -35,7 +35,7 @@ def codes(document: dict[str, Any]) -> list[str]:
     return [item["code"] for item in document["errors"]]
 
 
-@pytest.mark.parametrize("path", ["/v1/plans", "/v1/simulations"])
+@pytest.mark.parametrize("path", ["/v1/plans", "/v1/simulations", "/v1/emulations"])
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -192,6 +192,8 @@ def test_a_client_that_leaves_within_its_body_is_no_error(start_service: Any) ->
         ("GET", "/nothing", 404, "not_found"),
         ("GET", "/v1/plans/", 404, "not_found"),
         ("GET", f"/v1/plans/{'0' * 32}", 404, "not_found"),
+        ("GET", f"/v1/simulations/{'0' * 32}", 404, "not_found"),
+        ("GET", f"/v1/emulations/{'0' * 32}", 404, "not_found"),
         ("GET", "/v1/plans/%00", 404, "not_found"),
         ("GET", "/v1/plans/%ff' or 1=1", 404, "not_found"),
         ("GET", "/v1/plans/" + "a" * 5000, 404, "not_found"),

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from serving.asking import EMULATIONS
+
 JUNK: tuple[Any, ...] = (None, [], {}, "x", -1, 10**400, 1e308, float("nan"))
 
 
@@ -53,6 +55,11 @@ def answered(http: httpx.Client, path: str, body: str) -> int:
 
 def test_a_damaged_request(http: httpx.Client, request_json: dict[str, Any]) -> None:
     found = {answered(http, "/v1/plans", body) for body in damaged({**request_json, "time_limit_s": 0.5})}
+    assert found == {200, 422}
+
+
+def test_a_damaged_emulation(http: httpx.Client) -> None:
+    found = {answered(http, "/v1/emulations", body) for body in damaged(EMULATIONS.asked())}
     assert found == {200, 422}
 
 

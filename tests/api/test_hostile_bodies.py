@@ -14,7 +14,7 @@ import pytest
 from serving.processes import Service, end, start
 
 JSON = {"Content-Type": "application/json"}
-PATHS = ("/v1/plans", "/v1/plans:validate", "/v1/simulations", "/v1/profiles:import")
+PATHS = ("/v1/plans", "/v1/plans:validate", "/v1/simulations", "/v1/emulations", "/v1/profiles:import")
 BODIES = 10
 MOST_GROWTH_BYTES = 96 * 2**20
 LARGE = 100_000_000

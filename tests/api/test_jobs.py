@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,11 +17,10 @@ import pytest
 from bapipe.check import check
 from bapipe.faults import parse
 from bapipe.plan import Plan
+from serving.asking import EMULATIONS, PLANS, SIMULATIONS, SUBJECTS, Subject
 from serving.deployments import Deployment
-from serving.processes import until
-
-UNFINISHED = ("queued", "running", "cancelling")
-WAIT = {"Prefer": "wait=60"}
+from serving.following import WAIT, events, finished
+from serving.processes import solvers, until
 
 
 @pytest.fixture
@@ -28,45 +30,53 @@ def http(deployment: Deployment) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def asked(request_json: dict[str, Any]) -> Any:
-    """Makes a request that nobody made before, under the name of a script."""
-
-    def make(script: str = "nothing fits", time_limit_s: float = 60.0) -> dict[str, Any]:
-        profile = {**request_json["profile"], "name": script}
-        first, *others = profile["layers"]
-        profile["layers"] = [{**first, "parameter_bytes": uuid.uuid4().int % 10**7}, *others]
-        return {**request_json, "profile": profile, "time_limit_s": time_limit_s}
-
-    return make
+def asked() -> Any:
+    """Makes a plan request that nobody made before, under the name of a script."""
+    return PLANS.asked
 
 
-def finished(http: httpx.Client, location: str) -> dict[str, Any]:
-    """The plan at `location` once its search has ended."""
-    document: dict[str, Any] = http.get(location, headers=WAIT).raise_for_status().json()
-    assert document["state"] not in UNFINISHED
-    return document
+@pytest.fixture(params=SUBJECTS, ids=lambda subject: subject.kind)
+def subject(request: pytest.FixtureRequest) -> Subject:
+    """Every kind of job."""
+    return request.param  # type: ignore[no-any-return]
 
 
 def codes(document: dict[str, Any]) -> list[str]:
     return [item["code"] for item in document["errors"]]
 
 
-def test_a_plan_is_asked_for_and_found_at_its_address(http: httpx.Client, asked: Any) -> None:
-    response = http.post("/v1/plans", json=asked())
+def searching(deployment: Deployment) -> list[int]:
+    """The processes that do jobs."""
+    return [found for host in (*deployment.apis, *deployment.workers) for found in solvers(host.process.pid)]
+
+
+def test_a_job_is_asked_for_and_found_at_its_address(http: httpx.Client, subject: Subject) -> None:
+    response = http.post(subject.path, json=subject.asked())
     assert response.status_code == 202
-    assert response.json()["plan"] is None
+    assert response.json()[subject.kind] is None
     assert response.headers["cache"] == "miss"
+    assert response.headers["location"].startswith(f"{subject.path}/")
     assert int(response.headers["retry-after"]) >= 1
     document = finished(http, response.headers["location"])
     assert document["id"] == response.json()["id"]
-    assert (document["state"], document["attempts"], document["error"]) == ("infeasible", 1, None)
+    assert (document["state"], document["attempts"], document["error"]) == (subject.fine_state, 1, None)
+    assert document[subject.kind] is not None
     assert document["created_at"] <= document["started_at"] <= document["finished_at"]
 
 
-def test_a_request_may_wait_for_its_plan(http: httpx.Client, asked: Any) -> None:
-    response = http.post("/v1/plans", json=asked(), headers=WAIT)
-    assert (response.status_code, response.json()["state"]) == (200, "infeasible")
-    assert response.json()["plan"]["explanation"] == ["scripted: nothing fits"]
+def test_a_request_may_wait_for_its_answer(http: httpx.Client, subject: Subject) -> None:
+    response = http.post(subject.path, json=subject.asked(), headers=WAIT)
+    assert (response.status_code, response.json()["state"]) == (200, subject.fine_state)
+    assert response.json()[subject.kind]
+
+
+def test_a_job_of_one_kind_is_none_of_another(http: httpx.Client) -> None:
+    made = {one: http.post(one.path, json=one.asked(), headers=WAIT).json()["id"] for one in SUBJECTS}
+    for one in SUBJECTS:
+        for other in SUBJECTS:
+            found = http.get(f"{other.path}/{made[one]}").status_code
+            listed = [job["id"] for job in http.get(other.path).json()[f"{other.kind}s"]]
+            assert (found == 200, made[one] in listed) == (one == other, one == other)
 
 
 def test_a_wait_ends_and_the_search_goes_on(http: httpx.Client, asked: Any) -> None:
@@ -95,17 +105,27 @@ def test_a_search_that_ignores_its_limits_is_stopped_and_the_job_says_so(
     assert check(parse(Plan, document["plan"])) == []
 
 
-def test_a_search_that_is_killed_again_and_again_is_failed_with_that_reason(http: httpx.Client, asked: Any) -> None:
-    document = http.post("/v1/plans", json=asked("die"), headers=WAIT).json()
+def test_a_job_whose_process_is_killed_again_and_again_is_failed_with_that_reason(
+    http: httpx.Client, subject: Subject
+) -> None:
+    document = http.post(subject.path, json=subject.asked("die"), headers=WAIT).json()
     assert (document["state"], document["attempts"], codes(document["error"])) == ("failed", 3, ["killed"])
-    assert check(parse(Plan, document["plan"])) == []
+    assert (document[subject.kind] is not None) == (subject == PLANS)
+    if subject == PLANS:
+        assert check(parse(Plan, document["plan"])) == []
 
 
-def test_an_error_of_the_search_stays_inside(http: httpx.Client, asked: Any) -> None:
-    response = http.post("/v1/plans", json=asked("raise"), headers=WAIT)
+def test_an_error_of_the_work_stays_inside(http: httpx.Client, subject: Subject) -> None:
+    response = http.post(subject.path, json=subject.asked("raise"), headers=WAIT)
     assert (response.status_code, response.json()["state"]) == (200, "failed")
     assert codes(response.json()["error"]) == ["internal_error"]
     assert "secret" not in response.text
+
+
+def test_a_fault_that_only_the_work_finds_is_said(http: httpx.Client, subject: Subject) -> None:
+    document = http.post(subject.path, json=subject.asked("refuse"), headers=WAIT).json()
+    assert (document["state"], document["error"]["status"]) == ("failed", 422)
+    assert codes(document["error"]) == ["unsupported"]
 
 
 def test_a_search_is_cancelled_and_what_it_found_is_kept(http: httpx.Client, asked: Any) -> None:
@@ -121,6 +141,31 @@ def test_a_search_is_cancelled_and_what_it_found_is_kept(http: httpx.Client, ask
     assert (again.status_code, again.json()["state"]) == (200, "cancelled")
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@pytest.mark.parametrize("replay", [SIMULATIONS, EMULATIONS], ids=lambda subject: subject.kind)
+def test_a_replay_that_is_cancelled_ends_with_its_process(
+    http: httpx.Client, deployment: Deployment, replay: Subject
+) -> None:
+    location = http.post(replay.path, json=replay.asked("hang")).headers["location"]
+    until(lambda: searching(deployment))
+    assert http.delete(location).json()["state"] == "cancelling"
+    document = finished(http, location)
+    assert (document["state"], codes(document["error"])) == ("cancelled", ["cancelled"])
+    assert document[replay.kind] is None
+    until(lambda: not searching(deployment))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to find processes")
+@pytest.mark.parametrize("replay", [SIMULATIONS, EMULATIONS], ids=lambda subject: subject.kind)
+def test_a_replay_whose_process_is_killed_is_done_again(
+    http: httpx.Client, deployment: Deployment, replay: Subject
+) -> None:
+    location = http.post(replay.path, json=replay.asked("sleep")).headers["location"]
+    os.kill(until(lambda: searching(deployment))[0], signal.SIGKILL)
+    document = finished(http, location)
+    assert (document["state"], document["attempts"]) == ("succeeded", 2)
+
+
 def test_a_client_that_leaves_ends_its_search_unless_it_may_come_back(http: httpx.Client, asked: Any) -> None:
     bodies = [asked("spin", 1000.0) for _ in range(2)]
     for body, headers in zip(bodies, ({}, {"Idempotency-Key": uuid.uuid4().hex}), strict=True):
@@ -132,19 +177,19 @@ def test_a_client_that_leaves_ends_its_search_unless_it_may_come_back(http: http
     http.delete(f"/v1/plans/{newest[0]['id']}")
 
 
-def test_the_same_request_is_answered_from_before(http: httpx.Client, asked: Any) -> None:
-    body = asked()
-    first = http.post("/v1/plans", json=body, headers=WAIT)
+def test_the_same_request_is_answered_from_before(http: httpx.Client, subject: Subject) -> None:
+    body = subject.asked()
+    first = http.post(subject.path, json=body, headers=WAIT)
     reordered = dict(reversed(list(body.items())))
     for again in (
-        http.post("/v1/plans", json=reordered),
-        http.post("/v1/plans", content=json.dumps(body, indent=4), headers={"Content-Type": "application/json"}),
+        http.post(subject.path, json=reordered),
+        http.post(subject.path, content=json.dumps(body, indent=4), headers={"Content-Type": "application/json"}),
     ):
         assert (again.status_code, again.headers["cache"]) == (200, "hit")
         assert again.json() == first.json()
-    fresh = http.post("/v1/plans", json=body, headers={**WAIT, "Cache-Control": "no-cache"})
+    fresh = http.post(subject.path, json=body, headers={**WAIT, "Cache-Control": "no-cache"})
     assert (fresh.headers["cache"], fresh.json()["id"] == first.json()["id"]) == ("miss", False)
-    other = http.post("/v1/plans", json={**body, "batch_size": 4})
+    other = http.post(subject.path, json=subject.asked())
     assert other.headers["cache"] == "miss"
 
 
@@ -154,15 +199,16 @@ def test_what_might_be_better_another_time_is_searched_again(http: httpx.Client,
     assert len(ids) == 2
 
 
-def test_an_idempotency_key_makes_one_job(http: httpx.Client, asked: Any) -> None:
-    body, headers = asked("sleep"), {"Idempotency-Key": uuid.uuid4().hex}
+def test_an_idempotency_key_makes_one_job(http: httpx.Client, subject: Subject) -> None:
+    body, headers = subject.asked("sleep"), {"Idempotency-Key": uuid.uuid4().hex}
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(lambda _: http.post("/v1/plans", json=body, headers=headers), range(4)))
+        answers = list(threads.map(lambda _: http.post(subject.path, json=body, headers=headers), range(4)))
     assert len({answer.json()["id"] for answer in answers}) == 1
-    refused = http.post("/v1/plans", json=asked(), headers=headers)
-    assert (refused.status_code, codes(refused.json())) == (422, ["idempotency_key_reused"])
+    for other in SUBJECTS:
+        refused = http.post(other.path, json=other.asked(), headers=headers)
+        assert (refused.status_code, codes(refused.json())) == (422, ["idempotency_key_reused"])
     assert finished(http, answers[0].headers["location"])["attempts"] == 1
-    cached = http.post("/v1/plans", json=body, headers={"Idempotency-Key": uuid.uuid4().hex})
+    cached = http.post(subject.path, json=body, headers={"Idempotency-Key": uuid.uuid4().hex})
     assert cached.headers["cache"] == "hit"
 
 
@@ -172,8 +218,8 @@ def test_an_idempotency_key_that_is_none(http: httpx.Client, asked: Any, key: st
     assert (refused.status_code, codes(refused.json())) == (422, ["wrong_idempotency_key"])
 
 
-def test_a_plan_is_not_sent_again_to_who_has_it(http: httpx.Client, asked: Any) -> None:
-    location = http.post("/v1/plans", json=asked(), headers=WAIT).headers["location"]
+def test_an_answer_is_not_sent_again_to_who_has_it(http: httpx.Client, subject: Subject) -> None:
+    location = http.post(subject.path, json=subject.asked(), headers=WAIT).headers["location"]
     first = http.get(location)
     tag = first.headers["etag"]
     assert not tag.startswith("W/")
@@ -182,15 +228,15 @@ def test_a_plan_is_not_sent_again_to_who_has_it(http: httpx.Client, asked: Any) 
     assert http.get(location, headers={"If-None-Match": '"other"'}).content == first.content
 
 
-def test_pages_hold_every_plan_once(http: httpx.Client, asked: Any) -> None:
-    made = [http.post("/v1/plans", json=asked()).json()["id"] for _ in range(5)]
+def test_pages_hold_every_job_once(http: httpx.Client, subject: Subject) -> None:
+    made = [http.post(subject.path, json=subject.asked()).json()["id"] for _ in range(3)]
     seen, token = [], None
     while len(seen) < len(made):
-        page = http.get("/v1/plans", params={"page_size": 2, **({"page_token": token} if token else {})}).json()
-        seen += [plan["id"] for plan in page["plans"]]
-        assert "plan" not in page["plans"][0]
+        page = http.get(subject.path, params={"page_size": 2, **({"page_token": token} if token else {})}).json()
+        seen += [job["id"] for job in page[f"{subject.kind}s"]]
+        assert subject.kind not in page[f"{subject.kind}s"][0]
         token = page["next_page_token"]
-        http.post("/v1/plans", json=asked())  # a newer one, which belongs before all these pages
+        http.post(subject.path, json=subject.asked())  # a newer one, which belongs before all these pages
     assert [job for job in seen if job in made] == made[::-1][: len([job for job in seen if job in made])]
     assert len(set(seen)) == len(seen)
 
@@ -210,66 +256,6 @@ def test_a_wrong_parameter_is_named(http: httpx.Client, parameters: str, code: s
     refused = http.get(f"/v1/plans?{parameters}")
     assert (refused.status_code, codes(refused.json())) == (422, [code])
     assert refused.json()["errors"][0]["pointer"] == f"/{parameters.partition('=')[0]}"
-
-
-def events(
-    http: httpx.Client, location: str, *, last: str | None = None, enough: Callable[[Any], bool] = lambda data: False
-) -> list[tuple[int, str, str]]:
-    """The events that are sent, until one is enough: number, type, data."""
-    headers = {} if last is None else {"Last-Event-ID": last}
-    found = []
-    with http.stream("GET", f"{location}/events", headers=headers) as response:
-        if response.status_code == 204:
-            return []
-        assert response.headers["content-type"].startswith("text/event-stream")
-        fields: dict[str, str] = {}
-        for line in response.iter_lines():
-            name, _, value = line.partition(": ")
-            fields[name] = value
-            if not line and "data" in fields:
-                found.append((int(fields["id"]), fields["event"], fields["data"]))
-                fields = {}
-                if enough(json.loads(found[-1][2])):
-                    break
-    return found
-
-
-def test_events_come_in_order_and_end_with_the_last(http: httpx.Client, asked: Any) -> None:
-    location = http.post("/v1/plans", json=asked("hang", 3.0)).headers["location"]
-    followed = events(http, location)
-    numbers = [number for number, _, _ in followed]
-    assert numbers == sorted(set(numbers))
-    assert [kind for _, kind, _ in followed] == ["progress"] * (len(followed) - 1) + ["end"]
-    first, last = (json.loads(followed[index][2]) for index in (0, -1))
-    assert first["state"] in ("queued", "running")
-    assert set(last) == {"state", "attempt", "phase", "incumbent_s", "lower_bound_s", "gap"}
-    document = finished(http, location)
-    assert last["state"] == document["state"] == "timed_out"
-    times = document["plan"]["schedule"]["num_microbatches"]
-    assert last["incumbent_s"] == document["plan"]["prediction"]["bottleneck_s"] * times
-    assert len(followed) <= 7  # in three seconds, one a second, and the last
-
-
-def test_events_go_on_where_they_were_left(http: httpx.Client, asked: Any) -> None:
-    location = http.post("/v1/plans", json=asked("spin", 2.0)).headers["location"]
-    (left,) = events(http, location, enough=lambda data: True)
-    rest = events(http, location, last=str(left[0]))
-    assert all(number > left[0] for number, _, _ in rest)
-    assert rest[-1][1] == "end"
-    assert events(http, location, last=str(rest[-1][0])) == []
-    assert events(http, location) == rest[-1:]
-    assert events(http, location, last="nonsense") == rest[-1:]
-
-
-def test_many_follow_one_search(http: httpx.Client, deployment: Deployment, asked: Any) -> None:
-    location = http.post("/v1/plans", json=asked("spin", 2.0)).headers["location"]
-
-    def follow(_: int) -> tuple[int, str, str]:
-        with deployment.client() as client:
-            return events(client, location)[-1]
-
-    with ThreadPoolExecutor(20) as threads:
-        assert len(set(threads.map(follow, range(20)))) == 1
 
 
 def test_readiness_and_metrics(http: httpx.Client, asked: Any) -> None:

@@ -18,9 +18,12 @@ from bapipe_api.access import is_loopback
 from bapipe_api.database import Database
 from bapipe_api.keys import Keys
 from bapipe_api.migrate import migrate
+from serving.asking import SUBJECTS, Subject
 from serving.processes import Service, end, start
 
 WAIT = {"Prefer": "wait=60"}
+NOTHING = "0" * 32
+PARTS = ("", "/events", "/trace")
 
 
 @pytest.fixture
@@ -90,7 +93,10 @@ def test_an_unknown_key_is_compared_as_a_wrong_one_is(keys: Keys, monkeypatch: p
 @pytest.mark.parametrize(
     "value", ["", "Bearer", "Bearer nonsense", f"Bearer bapipe_{'0' * 16}_{'x' * 43}", "Basic YTpi"]
 )
-@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/plans"), ("POST", "/v1/plans"), ("GET", "/metrics")])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [*((method, subject.path) for subject in SUBJECTS for method in ("GET", "POST")), ("GET", "/metrics")],
+)
 def test_without_a_valid_key(guarded: Guarded, method: str, path: str, value: str) -> None:
     headers = {"Authorization": value} if value else {}
     response = httpx.request(method, guarded.service.url + path, headers=headers)
@@ -109,14 +115,12 @@ def test_a_revoked_key_is_no_key(guarded: Guarded) -> None:
 @pytest.mark.parametrize(
     ("scope", "method", "path"),
     [
-        ("read", "POST", "/v1/plans"),
-        ("read", "DELETE", f"/v1/plans/{'0' * 32}"),
-        ("read", "POST", "/v1/simulations"),
-        ("read", "POST", "/v1/emulations"),
+        *(("read", "POST", subject.path) for subject in SUBJECTS),
+        *(("read", "DELETE", f"{subject.path}/{NOTHING}") for subject in SUBJECTS),
+        *(("write", "GET", subject.path) for subject in SUBJECTS),
+        *(("write", "GET", f"{subject.path}/{NOTHING}{part}") for subject in SUBJECTS for part in PARTS),
         ("read", "POST", "/v1/plans:validate"),
         ("read", "POST", "/v1/profiles:import"),
-        ("write", "GET", "/v1/plans"),
-        ("write", "GET", f"/v1/plans/{'0' * 32}/events"),
         ("write", "GET", "/v1/presets/devices"),
         ("write", "GET", "/v1/presets/profiles/vgg16"),
         ("write", "GET", "/metrics"),
@@ -134,30 +138,35 @@ def test_what_asks_for_no_key(guarded: Guarded) -> None:
         assert client.get("/metrics").status_code == 200
 
 
-def test_anothers_plan_is_not_told_from_one_that_is_not_there(guarded: Guarded, request_json: dict[str, Any]) -> None:
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.kind)
+def test_anothers_job_is_not_told_from_one_that_is_not_there(guarded: Guarded, subject: Subject) -> None:
     with guarded.client("owner") as owner, guarded.client("other") as other, guarded.client("owner") as colleague:
-        location = owner.post("/v1/plans", json=request_json, headers=WAIT).headers["location"]
-        nothing = f"/v1/plans/{'0' * 32}"
-        for method, end_of_path in [("GET", ""), ("DELETE", ""), ("GET", "/events"), ("GET", "/trace")]:
-            answers = [other.request(method, path + end_of_path) for path in (location, nothing)]
+        location = owner.post(subject.path, json=subject.asked(), headers=WAIT).headers["location"]
+        for method, part in [("DELETE", ""), *(("GET", part) for part in PARTS)]:
+            answers = [other.request(method, path + part) for path in (location, f"{subject.path}/{NOTHING}")]
             assert [refusal(answer, 404) for answer in answers] == ["not_found"] * 2
             assert answers[0].content == answers[1].content
-        assert other.get("/v1/plans").json()["plans"] == []
+        assert other.get(subject.path).json()[f"{subject.kind}s"] == []
         assert colleague.get(location).status_code == 200
 
 
-def test_an_answer_is_shared_but_not_its_job(guarded: Guarded, request_json: dict[str, Any]) -> None:
-    body = {**request_json, "batch_size": 64}
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.kind)
+def test_an_answer_is_shared_but_not_its_job(guarded: Guarded, subject: Subject) -> None:
+    body = subject.asked()
     with guarded.client("one") as one, guarded.client("two") as two:
-        first = one.post("/v1/plans", json=body, headers=WAIT)
-        second = two.post("/v1/plans", json=body)
+        first = one.post(subject.path, json=body, headers=WAIT)
+        second = two.post(subject.path, json=body)
         assert (second.status_code, second.headers["cache"]) == (200, "hit")
         assert second.json()["id"] != first.json()["id"]
-        assert second.json()["plan"] == first.json()["plan"]
-        assert two.post("/v1/plans", json=body).json()["id"] == second.json()["id"]
+        assert second.json()[subject.kind] == first.json()[subject.kind]
+        assert two.post(subject.path, json=body).json()["id"] == second.json()["id"]
+        traces = [
+            client.get(f"{subject.path}/{job.json()['id']}/trace") for client, job in ((one, first), (two, second))
+        ]
+        assert traces[0].content == traces[1].content
     with closing(sqlite3.connect(guarded.folder / "plans.sqlite3")) as connection:
-        shared = connection.execute("SELECT count(*) FROM jobs GROUP BY result_id ORDER BY 1 DESC").fetchone()
-    assert shared == (2,)
+        same = "SELECT count(*) FROM jobs WHERE result_id = (SELECT result_id FROM jobs WHERE id = ?)"
+        assert connection.execute(same, (first.json()["id"],)).fetchone() == (2,)
 
 
 def test_idempotency_keys_are_their_owners(guarded: Guarded, request_json: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ def test_a_layer_that_does_not_say_what_it_computes() -> None:
     ((code, pointer, detail),) = refused(
         made.model_copy(update={"request": made.request.model_copy(update={"profile": profile})})
     )
-    assert (code, pointer) == ("missing_shape", "/profile/layers/5/operators")
+    assert (code, pointer) == ("missing_shape", "/request/profile/layers/5/operators")
     assert "'FFT'" in detail
 
 
@@ -112,7 +112,7 @@ def test_numbers_that_the_slices_cannot_compute_with() -> None:
     ((code, pointer, _),) = refused(
         made.model_copy(update={"request": made.request.model_copy(update={"dtype": "bf16"})})
     )
-    assert (code, pointer) == ("missing_rate", "/dtype")
+    assert (code, pointer) == ("missing_rate", "/request/dtype")
 
 
 def test_devices_that_are_no_boards() -> None:

@@ -125,7 +125,7 @@ def demands(
     fpga = kind.fpga
     if fpga is None:
         raise ValueError(f"device kind {kind.name!r} is no FPGA")
-    faults = [*shape_faults(request), *_rate_faults(request, fpga)]
+    faults = demand_faults(request, fpga)
     if faults:
         raise InvalidInputError(faults)
     engines = (
@@ -149,7 +149,12 @@ def buffer_bytes(fpga: Fpga) -> int:
     return fpga.on_chip_bytes // 8 if fpga.buffer_bytes is None else fpga.buffer_bytes
 
 
-def shape_faults(request: PlanRequest) -> list[Fault]:
+def demand_faults(request: PlanRequest, fpga: Fpga) -> list[Fault]:
+    """Why the demands of a request's layers on such a device cannot be worked out, with pointers into the request."""
+    return [*_shape_faults(request), *_rate_faults(request, fpga)]
+
+
+def _shape_faults(request: PlanRequest) -> list[Fault]:
     """A `missing_shape` for each layer from which an FPGA's costs cannot be worked out."""
     detail = "layer {!r} (kind {!r}) has no operators: an FPGA's costs come from shapes; say what it computes"
     return [
