@@ -180,6 +180,10 @@ def _followed(job: Job[C, A], interrupt: Interrupt, report: Report) -> C:
             if interrupt.requested and not cancelled:
                 job.cancel()
                 cancelled = True
+        except KeyboardInterrupt:  # the second one, which may come before the first was passed on
+            if not cancelled:
+                job.cancel()
+            raise
 
 
 def _report_events(job: Job[Any, Any], report: Report) -> None:

@@ -29,6 +29,7 @@ import pytest
         ["compare", "vgg16", "--batch", "8"],
         ["simulate"],
         ["schema", "plam"],
+        ["run", "plan.json", "--steps", "1", "--emulate-compute", "--hosts", "2", "--rendezvous", "host0:29500"],
         ["serve", "--port", "70000"],
     ],
 )

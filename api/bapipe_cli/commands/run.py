@@ -134,6 +134,8 @@ def run(
     The profile of the plan must be of this network: its layers are found by their names. Everything that keeps the plan
     from being run is said before any process is started.
     """
+    if emulate_compute and hosts > 1:
+        raise typer.BadParameter("a cluster is rehearsed on one machine: start it once", param_hint="--hosts")
     with user_faults(), ended_in_order():
         sys.path.insert(0, os.getcwd())
         subject = _subject(plan, orders)
