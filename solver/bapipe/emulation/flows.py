@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import log
@@ -72,22 +73,24 @@ def _parts(job: Job) -> dict[Operation, int]:
 
 
 def _depths(work: Workload, job: Job) -> tuple[dict[Resource, int], list[Fault]]:
-    """Chunks in front of each direction of a streaming link: FIFO bytes / bytes of its largest chunk, rounded down.
-
-    What is sent whole goes from memory, and needs no FIFO.
+    """Chunks in front of each direction of a streaming link: FIFO bytes / bytes of its largest chunk, rounded down; at
+    least as many as a part of an operation makes. What is sent whole goes from memory, and needs no FIFO.
     """
     depths: dict[Resource, int] = {}
     faults: dict[Resource, Fault] = {}
     kinds = list(work.kinds)
-    for message, price in zip(job.lowered.messages, job.prices, strict=True):
-        kind = work.kinds[work.placed[job.devices[message.source]].kind]
-        if price.chunks == 1 or kind.fpga is None or kind.fpga.fifo_bytes is None:
+    streamed = [each for each in zip(job.lowered.messages, job.prices, strict=True) if each[1].chunks > 1]
+    together = Counter((message.made_by, price.resources[0]) for message, price in streamed)
+    for message, price in streamed:
+        kind, fifo = work.kinds[work.placed[job.devices[message.source]].kind], price.resources[0]
+        if kind.fpga is None or kind.fpga.fifo_bytes is None:
             continue
-        fifo, chunk_bytes = price.resources[0], message.size_bytes / price.chunks
+        chunk_bytes, made = message.size_bytes / price.chunks, together[message.made_by, fifo]
         depths[fifo] = min(depths.get(fifo, 2**62), int(kind.fpga.fifo_bytes // chunk_bytes))
-        if depths[fifo] == 0 and fifo not in faults:
+        if depths[fifo] < made and fifo not in faults:
+            held = "no chunk" if made == 1 else f"fewer than the {made} chunks at a time"
             detail = (
-                f"a FIFO of {kind.fpga.fifo_bytes} bytes holds no chunk of {chunk_bytes:.0f} bytes "
+                f"a FIFO of {kind.fpga.fifo_bytes} bytes holds {held} of {chunk_bytes:.0f} bytes "
                 f"from stage {message.made_by.stage}; make it larger, or the link's chunks more"
             )
             pointer = f"/request/cluster/kinds/{kinds.index(kind.name)}/fpga/fifo_bytes"

@@ -228,7 +228,7 @@ class State:
             elif not self.execute(device, step, woken):
                 break
         if self.places[device] == len(order) and device in self.awaited:
-            self.complete(device, self.free_s[device])
+            self.complete(device, self.free_s[device], self.free_s[device])
         return woken
 
     def meet(self, device: int, step: Exchange) -> None:
@@ -275,7 +275,7 @@ class State:
         self.starts_s[operation], self.ends_s[operation] = start_s, end_s
         self.free_s[device] = end_s
         self.places[device] += 1
-        self.complete(operation, end_s - self.job.seconds[device][operation])
+        self.complete(operation, start_s, end_s, self.job.seconds[device][operation])
         self.send(operation, woken)
 
     def send(self, operation: Operation, woken: list[int]) -> None:
@@ -290,11 +290,14 @@ class State:
                 ready_s = end_s if chunks == 1 else start_s + (end_s - start_s) / chunks
                 heappush(self.events, (ready_s, *message.key, number, number))
 
-    def complete(self, key: Operation | int, time_s: float) -> None:
-        """Gradients that are complete with the operation, or the order, that starts or ends at `time_s`."""
+    def complete(self, key: Operation | int, start_s: float, end_s: float, own_s: float = 0.0) -> None:
+        """Gradients that are complete within an operation, or with an order. Where an operation of `own_s` had to wait
+        meanwhile they are, too: as far on the way from its start to its end.
+        """
+        waited = (end_s - start_s) / own_s if own_s else 1.0
         for number, after_s in self.awaited.pop(key, ()):
             ready_s = self.ready_s[number]
-            ready_s.append(time_s + after_s)
+            ready_s.append(start_s + after_s * waited)
             bucket = self.job.buckets[number]
             if len(ready_s) == len(bucket.parts):
                 heappush(self.events, (max(ready_s), self.job.num_microbatches, bucket.stage, "G", number, -1 - number))

@@ -272,8 +272,9 @@ class _FlowState(State):
             if arrival_s is None:
                 return None
             start_s = max(start_s, arrival_s)
+        added: dict[Resource, int] = {}
         for number in self.job.lowered.sends.get(operation, ()):
-            room_s = self.room_s(number, part, parts)
+            room_s = self.room_s(number, part, parts, added)
             if room_s is None:
                 return None
             start_s = max(start_s, room_s)
@@ -287,17 +288,18 @@ class _FlowState(State):
         arrived = self.chunks_s[number]
         return arrived[needed - 1] if needed <= len(arrived) else None
 
-    def room_s(self, number: int, part: int, parts: int) -> float | None:
-        """When the FIFO has room for what a part adds to a message."""
+    def room_s(self, number: int, part: int, parts: int, added: dict[Resource, int]) -> float | None:
+        """When the FIFO has room for what a part adds to a message, behind what it has `added` to others."""
         price = self.job.prices[number]
         if not price.resources or self.messages[number].manner == "free":
             return 0.0
         fifo = price.resources[0]
         depth = self.flow.depths.get(fifo)
-        added = (part + 1) * price.chunks // parts - part * price.chunks // parts
-        if depth is None or not added:
+        more = (part + 1) * price.chunks // parts - part * price.chunks // parts
+        if depth is None or not more:
             return 0.0
-        last = len(self.made_s[fifo]) + added - 1 - depth
+        added[fifo] = added.get(fifo, 0) + more
+        last = len(self.made_s[fifo]) + added[fifo] - 1 - depth
         left = self.left_s[fifo]
         if last < 0:
             return 0.0
@@ -318,7 +320,16 @@ class _FlowState(State):
             self.done[device] = 0
             self.ends_s[operation] = end_s
             self.places[device] += 1
-            self.complete(operation, end_s - self.job.seconds[device][operation])
+            self.complete(operation, self.starts_s[operation], end_s, self.job.seconds[device][operation])
+
+    def wait(self, device: int) -> tuple[str, str, int]:
+        """As for whole operations; a part may also wait for room in a FIFO that is smaller than what it makes."""
+        step = self.orders[device][self.places[device]]
+        if isinstance(step, Operation) and self.job.earlier.get(step, step) in {step, *self.ends_s}:
+            reads = self.job.lowered.reads.get(step, ())
+            if all(number in self.arrivals_s for number in reads):
+                return str(step), "room in the FIFO behind it", device
+        return super().wait(device)
 
     def hand_on(self, number: int, part: int, parts: int, end_s: float, woken: list[int]) -> None:
         """Puts the chunks that a part has completed into the FIFO."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +14,12 @@ from hypothesis import strategies as st
 from bapipe.errors import InvalidInputError
 from bapipe.lowering import Operation
 from bapipe.plan import Plan
-from bapipe.problem import Cluster, Device, DeviceKind, Link, Links
+from bapipe.problem import Cluster, Device, DeviceKind, Edge, Link, Links
 from bapipe.simulator.event_simulation import Prepared, prepare
 from bapipe.simulator.events import Job, replay_events
 from bapipe.simulator.flow import Flow, Flowed, replay_flow
 from judges.instances import bare_plan, layer, make_plan, request
+from judges.parts import Parts, is_settled
 from judges.plans import random_plan
 
 EXACT = 1e-9
@@ -59,16 +62,20 @@ def chain(n: int, m: int, chunks: int, forward_s: Any = 1.0, backward_s=2.0, sen
 def flowed_chain(n: int, m: int, chunks: int, *, share: float | None = None, depth: int | None = None, **options: Any):
     asked, stages = chain(n, m, chunks, **options)
     plan = make_plan(asked, stages, "1f1b", m)
-    if share is not None:
-        assert plan.schedule is not None
-        orders = tuple(_forward_backward(n, m, k) for k in range(n))
-        schedule = plan.schedule.model_copy(update={"name": "custom", "orders": orders})
-        split = tuple(stage.model_copy(update={"forward_share": share}) for stage in plan.stages)
-        plan = plan.model_copy(update={"stages": split, "schedule": schedule})
-    ready = prepared(plan)
+    ready = prepared(plan if share is None else split(plan, share))
     ways = {price.resources[0] for price in ready.job.prices if price.resources}
     depths = {} if depth is None else dict.fromkeys(ways, depth)
     return replay_flow(ready.job, Flow(parts_of(ready.job), depths))
+
+
+def split(plan: Plan, share: float) -> Plan:
+    """The plan with a forward and a backward engine on every device."""
+    assert plan.schedule is not None
+    n, m = len(plan.stages), plan.schedule.num_microbatches
+    orders = tuple(_forward_backward(n, m, k) for k in range(n))
+    schedule = plan.schedule.model_copy(update={"name": "custom", "orders": orders})
+    stages = tuple(stage.model_copy(update={"forward_share": share}) for stage in plan.stages)
+    return plan.model_copy(update={"stages": stages, "schedule": schedule})
 
 
 def _forward_backward(n: int, m: int, stage: int) -> tuple[str, ...]:
@@ -101,6 +108,39 @@ def test_in_one_part_it_is_the_replay_by_events(seed: int) -> None:
         assert found.replayed.ends_s[operation] == pytest.approx(expected.ends_s[operation], rel=EXACT, abs=EXACT)
     assert found.replayed.optimizer_end_s == pytest.approx(expected.optimizer_end_s, rel=EXACT)
     assert found.replayed.sent_s.keys() == expected.sent_s.keys()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_end_is_the_longest_way_through_what_awaits_what(seed: int) -> None:
+    """Chunks, FIFOs, losses and split devices against a judge without clock or events."""
+    draw = random.Random(seed)
+    job = _streaming_job(draw) if seed % 2 else _any_job(seed)
+    if job is None or not is_settled(job):
+        return
+    parts = {operation: draw.choice([count, 2 * count, count + 1]) for operation, count in parts_of(job).items()}
+    ways = {price.resources[0] for price in job.prices if price.resources}
+    depths = {way: draw.randint(2, 6) for way in sorted(ways)} if draw.random() < 0.7 else {}
+    tries = (lambda message, chunk: 1) if draw.random() < 0.6 else (lambda message, chunk: 1 + (message + chunk) % 3)
+    found = replay_flow(job, Flow(parts, depths, tries)).replayed.ends_s
+    assert found == pytest.approx(Parts(job, parts, depths, tries).ends(), rel=EXACT)
+
+
+def _streaming_job(draw: random.Random) -> Job:
+    n, m = draw.randint(1, 5), draw.randint(1, 8)
+    forward_s = tuple(draw.choice([0.5, 1.0, 2.0, 3.0]) for _ in range(n))
+    times = {"backward_s": draw.choice([0.3, 1.0, 2.0]), "send_s": draw.choice([0.0, 0.3, 1.0, 4.0])}
+    asked, stages = chain(n, m, draw.choice([1, 2, 3, 4, 8]), forward_s=forward_s, **times)
+    plan = make_plan(asked, stages, draw.choice(["1f1b", "gpipe"]), m)
+    share = draw.choice([None, None, 0.5, 0.3])
+    return prepared(plan if share is None else split(plan, share)).job
+
+
+def _any_job(seed: int) -> Job | None:
+    plan, _ = random_plan(seed // 2)
+    try:
+        return replace(prepared(plan).job, buckets=())
+    except InvalidInputError:
+        return None
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4])
@@ -215,6 +255,30 @@ def test_a_board_that_dies_ends_nothing_more() -> None:
     assert Operation(1, "B", 1) not in found.replayed.ends_s
 
 
+def test_two_tensors_of_one_part_need_room_for_both() -> None:
+    """A stage that feeds two stages of the next device: the FIFO never holds more than it can."""
+    layers = [layer(name, 1.0, 2.0, output_bytes_per_sample=4.0, streamable=True) for name in "abc"]
+    edges = [Edge(source="a", target="b"), Edge(source="a", target="c"), Edge(source="b", target="c")]
+    cluster = Cluster(
+        kinds=(DeviceKind(name="reference", execution="async"),),
+        devices=tuple(Device(id=f"d{k}", kind="reference") for k in range(2)),
+        links=Links(within_host=Link(bandwidth_bytes_per_s=8.0, mode="streaming", chunks=4)),
+        skip_tensors="direct",
+    )
+    asked = request(layers, cluster, 2, edges=edges, task="inference")
+    schedule = make_plan(asked, [["a", "b", "c"]], "1f1b", 2).schedule
+    orders = (("0F0", "0F1"), ("1F0", "2F0", "1F1", "2F1"))
+    custom = schedule.model_copy(update={"name": "custom", "orders": orders})
+    job = prepared(bare_plan(asked, [["a"], ["b"], ["c"]], [["d0"], ["d1"], ["d1"]], custom)).job
+    way = ("link", "d0", "d1")
+    found = replay_flow(job, Flow(parts_of(job), {way: 2}))
+    made, left = found.made_s[way], found.left_s[way]
+    assert len(made) == 16
+    assert all(made[k] >= left[k - 2] for k in range(2, 16))
+    with pytest.raises(InvalidInputError, match="waits forever for room in the FIFO"):
+        replay_flow(job, Flow(parts_of(job), {way: 1}))
+
+
 def jobs() -> st.SearchStrategy[Prepared]:
     def make(seed: int) -> Prepared | None:
         plan, _ = random_plan(seed)
@@ -226,6 +290,12 @@ def jobs() -> st.SearchStrategy[Prepared]:
         return ready
 
     return st.integers(0, 2000).map(make).filter(lambda ready: ready is not None)  # type: ignore[return-value]
+
+
+def most_at_once(job: Job) -> int:
+    """Most tensors that one operation sends the same way."""
+    pairs = zip(job.lowered.messages, job.prices, strict=True)
+    return max(Counter((m.made_by, p.resources[0]) for m, p in pairs if p.resources).values(), default=1)
 
 
 @settings(max_examples=120, deadline=None)
@@ -240,7 +310,7 @@ def test_with_a_fixed_order_nothing_gets_slower_when_something_gets_faster(
     job = replace(ready.job, port_s=port_s)
     parts = parts_of(job)
     ways = {price.resources[0] for price in job.prices if price.resources}
-    depth = data.draw(st.integers(1, 4))
+    depth = most_at_once(job) + data.draw(st.integers(0, 3))
     before = Flow(parts, dict.fromkeys(ways, depth))
     slow = replay_flow(job, before)
     faster = {name: data.draw(st.sampled_from([1.0, 0.5, 0.8])) for name in ("links", "slices", "port")}
