@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bapipe.simulator.events import Price, Resource
 
@@ -27,11 +27,13 @@ class Turns:
             grant(self._take(claim, price, now_s))
             return
         self.waiting[claim] = price, now_s, grant
-        following: Claim | None = claim
-        while following is not None and self._is_next(following):
-            price, now_s, grant = self.waiting.pop(following)
-            grant(self._take(following, price, now_s))
-            following = self._ready(price.resources)
+        following = [claim]
+        while following:
+            coming = following.pop()
+            if self._is_next(coming):
+                price, now_s, grant = self.waiting.pop(coming)
+                grant(self._take(coming, price, now_s))
+                following += self._coming(price.resources)
 
     def _take(self, claim: Claim, price: Price, now_s: float) -> float:
         start_s = max(now_s, *(self.free_s[resource] for resource in price.resources)) if price.resources else now_s
@@ -40,13 +42,12 @@ class Turns:
             self.granted[resource].append(claim)
         return start_s
 
-    def _ready(self, resources: Sequence[Resource]) -> Claim | None:
+    def _coming(self, resources: Sequence[Resource]) -> Iterator[Claim]:
+        """Whose turn it is now at each of the resources."""
         order = self.order or {}
         for resource in resources:
             place = len(self.granted[resource])
-            if place < len(order[resource]) and self._is_next(order[resource][place]):
-                return order[resource][place]
-        return None
+            yield from order[resource][place : place + 1]
 
     def _is_next(self, claim: Claim) -> bool:
         if claim not in self.waiting or self.order is None:
