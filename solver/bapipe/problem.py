@@ -297,7 +297,9 @@ class Fpga(Document):
 
 
 class DeviceKind(Document):
-    """A kind of accelerator. `memory_bytes` None: unlimited. `sources` names where each figure comes from."""
+    """A kind of accelerator. `memory_bytes` None: what an FPGA has off chip; of others, unlimited. `sources` names
+    where each figure comes from.
+    """
 
     name: Name
     memory_bytes: Bytes | None = None

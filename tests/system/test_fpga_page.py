@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bapipe.cost.fpga.plausibility import doubtful_figures
+from bapipe.cost.pipeline import memory_limit_bytes
+from bapipe.faults import parse
+from bapipe.problem import Cluster
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
@@ -25,6 +30,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["fpga.md", "fpga/fbp-as.svg"])
 def test_the_page_is_up_to_date(written: Path, name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == (written / name).read_text(encoding="utf-8")
+
+
+def test_the_board_of_ones_own_is_a_cluster_without_doubts(written: Path) -> None:
+    text = (written / "fpga.md").read_text(encoding="utf-8")
+    cluster = parse(Cluster, json.loads(text.split("```json\n")[1].split("```")[0]))
+    assert list(doubtful_figures(cluster, ["mine"])) == []
+    assert memory_limit_bytes(cluster, cluster.devices[0]) == 8 * 2**30
 
 
 def test_the_formula_says_where_fbp_as_wins(written: Path) -> None:

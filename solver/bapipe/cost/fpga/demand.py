@@ -209,19 +209,21 @@ def _traffic(
 ) -> tuple[ByPhase, tuple[Item, ...]]:
     """Bytes that go off chip whatever stays on it, and the items that may stay.
 
-    Weights are read by the forward and by the input gradient. A gradient is read and written as each micro-batch adds
-    to it. A stash is written by the forward, and read by the phase of the backward that needs it. What is handed to the
-    next layer off chip is written and read, forward and backward; as much of it as the stash holds is the stash's own.
+    Weights, also those that are tied to another layer's, are read by the forward and by the input gradient. A gradient
+    is read and written as each micro-batch adds to it. A stash is written by the forward, and read by the phase of the
+    backward that needs it. What is handed to the next layer off chip is written and read, forward and backward; as much
+    of it as the stash holds is the stash's own.
     """
     training = request.task == "training"
     element = request.profile.bytes_per_parameter
     reads = float(sum(part.forward_reads + part.sample_reads * samples for part in parts) * element)
     back = float(sum(part.input_reads for part in parts) * element)
-    weights = Item(layer.id, "weights", float(layer.parameter_bytes), (reads, 0.0, 0.0))
+    tied = sum(each.parameter_bytes for each in request.profile.tied_parameters if layer.id in each.layers)
+    weights = Item(layer.id, "weights", float(layer.parameter_bytes + tied), (reads, 0.0, 0.0))
     if not training:
         return (2 * spilled, 0.0, 0.0), (weights,) if reads else ()
     rows = sum(part.sample_reads for part in parts) * samples * element
-    size = float(gradient_bytes(layer))
+    size = float(gradient_bytes(layer) + tied)
     gradients = Item(layer.id, "gradients", size, (0.0, 0.0, 2 * min(size, rows) if rows else 2 * size))
     stash = stash_bytes_per_sample(request, layer) * samples
     kept = min(stash, spilled)

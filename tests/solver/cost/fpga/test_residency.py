@@ -15,7 +15,7 @@ from bapipe.cost.fpga.stage import Setting
 from bapipe.cost.fpga.table import FpgaTable
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
-from bapipe.problem import Fpga, Layer, ModelProfile
+from bapipe.problem import Fpga, Layer, ModelProfile, TiedParameters
 from judges.boards import convolution, fpga, linear, relu, request
 from judges.fpga_stage import Board, best_stage
 
@@ -55,6 +55,21 @@ def test_what_a_stage_receives_is_kept_too() -> None:
     found = stage([linear("a", 16, 16, stash_bytes_per_sample=0.0)], fpga(on_chip_bytes=0), input_bytes=100.0)
     assert seconds(found) == pytest.approx([1.024 + 0.2, 1.024, 2.048 + 0.1])
     assert [item.name for item in found.layers[0].items] == ["weights", "gradients", "input"]
+
+
+def test_tied_weights_take_room_as_a_layer_s_own_do() -> None:
+    own = [linear("a", 16, 16), linear("b", 16, 16)]
+    shared = [each.model_copy(update={"parameter_bytes": 0}) for each in own]
+    board = fpga(on_chip_bytes=3000)
+    tied = ModelProfile(
+        name="tied", layers=tuple(shared), tied_parameters=(TiedParameters(layers=("a", "b"), parameter_bytes=1024),)
+    )
+    asked = request(own, board)
+    as_tied = asked.model_copy(update={"profile": tied})
+    apart, together = (
+        FpgaTable(each, 1).stage(["a", "b"], each.cluster.devices[0], 0.0, Setting()) for each in (asked, as_tied)
+    )
+    assert together == apart
 
 
 def test_stashes_take_room_for_each_micro_batch_in_flight() -> None:
