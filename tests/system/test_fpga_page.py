@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bapipe.cost.capacity import memory_limit_bytes
 from bapipe.cost.fpga.plausibility import doubtful_figures
-from bapipe.cost.pipeline import memory_limit_bytes
 from bapipe.faults import parse
 from bapipe.problem import Cluster
 
