@@ -25,3 +25,6 @@ with Client(url) as client:
         jobs[device.id] = client.submit_emulation(plan, slow)
     for name, job in jobs.items():
         print(f"with {name} at half its speed: {job.result().step_time_s * 1e3:.1f} ms")
+
+    for summary in client.emulations(states=["succeeded"], page_size=1):
+        print(f"{summary.id}: {client.emulation_job(summary.id).result().samples_per_s:.1f} samples/s")

@@ -25,6 +25,7 @@ with Client(url) as client:
 
 try:
     with Client("http://127.0.0.1:1", retries=1) as nowhere:
+        print(f"ready: {nowhere.ready()}")
         nowhere.plan(profile=profile, cluster=cluster, batch_size=32)
 except ServiceUnreachableError as error:
     print(f"not reached, and {'perhaps' if error.may_have_arrived else 'not'} carried out")

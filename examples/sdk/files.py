@@ -1,4 +1,4 @@
-"""Has the service read a PipeDream profile, checks the request, and writes the plan's files.
+"""Has the service read a PipeDream profile, checks the request, writes the plan's files, and simulates it.
 
 python files.py [http://127.0.0.1:8000] [graph.txt]
 """
@@ -27,5 +27,10 @@ with Client(url) as client:
         Path(name).write_text(client.export(job.id, form))
         print(f"written: {name}")
     result = client.simulate(plan)
+    print(f"simulated: {result.prediction.step_time_s * 1e3:.2f} ms a step, {len(result.faults)} faults")
 
-print(f"simulated: {result.prediction.step_time_s * 1e3:.2f} ms a step, {len(result.faults)} faults")
+    # the same as a job, which has files too, and can be come back to
+    simulation = client.simulation_job(client.submit_simulation(plan).id)
+    simulation.wait()
+    Path("simulated.html").write_text(simulation.export("html"))
+    print(f"written: simulated.html; simulations: {', '.join(each.state for each in client.simulations())}")
