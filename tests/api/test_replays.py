@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,9 @@ from bapipe.faults import parse
 from bapipe.plan import Plan
 from bapipe.simulator import simulate
 from bapipe.trace import chrome_trace
+from bapipe_api.records import Progress
+from bapipe_api.work import ReplayWork
+from judges.misbehaving import hoard
 from serving.asking import EMULATIONS, PLANS, SIMULATIONS, Subject
 from serving.processes import Service, children, until
 
@@ -35,21 +37,37 @@ def codes(error: dict[str, Any]) -> list[str]:
     return [item["code"] for item in error["errors"]]
 
 
-def test_a_replay_that_ignores_its_limits_is_stopped_and_the_job_says_so(start_service: Any) -> None:
-    limits = {"max_time_limit_s": 3.0, "max_search_memory_bytes": 2**28, "max_concurrent_solves": 4}
-    service: Service = start_service(scripted=True, **limits)
+def test_a_replay_that_never_ends_is_stopped_and_the_job_says_so(start_service: Any) -> None:
+    url = start_service(scripted=True, max_time_limit_s=1.0).url
+    for subject in (SIMULATIONS, EMULATIONS):
+        body = subject.asked("hang", time_limit_s=1.0)
+        document = httpx.post(url + subject.path, json=body, headers=WAIT, timeout=90).json()
+        assert (document["state"], codes(document["error"])) == ("timed_out", ["time_limit"])
+        assert document[subject.kind] is None
 
-    def ended(subject: Subject, script: str) -> tuple[str, list[str], object]:
-        body = subject.asked(script, time_limit_s=1.0)
-        document = httpx.post(service.url + subject.path, json=body, headers=WAIT, timeout=90).json()
-        return document["state"], codes(document["error"]), document[subject.kind]
 
-    with ThreadPoolExecutor(4) as threads:
-        hanging = [threads.submit(ended, subject, "hang") for subject in (SIMULATIONS, EMULATIONS)]
-        hoarding = [threads.submit(ended, subject, "hoard") for subject in (SIMULATIONS, EMULATIONS)]
-    assert [end.result() for end in hanging] == [("timed_out", ["time_limit"], None)] * 2
-    assert [end.result() for end in hoarding] == [("failed", ["memory_limit"], None)] * 2
-    assert httpx.get(service.url + "/readyz").status_code == 200
+def test_a_replay_without_memory_says_so(start_service: Any) -> None:
+    url = start_service(scripted=True, max_search_memory_bytes=1).url
+    for subject in (SIMULATIONS, EMULATIONS):
+        document = asked(url, subject, "sleep").json()  # so that it is there to be measured
+        assert (document["state"], codes(document["error"])) == ("failed", ["memory_limit"])
+    assert httpx.get(url + "/readyz").status_code == 200
+
+
+class Unwatched:
+    """Nobody wants it to end."""
+
+    def must_stop(self) -> bool:
+        return False
+
+    def report(self, progress: Progress) -> None:
+        raise AssertionError("a replay has nothing to tell")
+
+
+def test_a_replay_that_asks_for_memory_without_end_is_stopped() -> None:
+    work = ReplayWork(hoard, time_limit_s=600.0, memory_limit_bytes=2**29)
+    ending = work("", Unwatched())
+    assert (ending.state, codes(json.loads(ending.error or ""))) == ("failed", ["memory_limit"])
 
 
 @NEEDS_PROC
@@ -126,7 +144,7 @@ def test_faults_of_an_emulation_say_where_in_the_body(http: httpx.Client) -> Non
     }
     small = EMULATIONS.asked()
     request = small["plan"]["request"]
-    request["cluster"]["kinds"][0]["fpga"]["fifo_bytes"] = 1
+    request["cluster"]["kinds"][0]["fpga"]["fifo_bytes"] = 100
     for layer in request["profile"]["layers"]:
         layer["streamable"] = True
     document = http.post(EMULATIONS.path, json=small).json()

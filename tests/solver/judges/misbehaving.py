@@ -46,9 +46,14 @@ class Hoard:
     works_on_graph = False
 
     def solve(self, problem: object, listener: object) -> NoReturn:
-        kept = []
-        while True:
-            kept.append(bytearray(b"x") * 2**24)
+        hoard("")
+
+
+def hoard(asked: str) -> NoReturn:
+    """A replay that does the same."""
+    kept = []
+    while True:
+        kept.append(bytearray(b"x") * 2**24)
 
 
 class Die:
