@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 
-from anyio import CapacityLimiter
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
@@ -14,7 +13,7 @@ from bapipe_api import problems
 from bapipe_api.cache import KnownBodies
 from bapipe_api.collection import EMULATIONS, PLANS, SIMULATIONS
 from bapipe_api.database import Database, sole_user
-from bapipe_api.dependencies import Service
+from bapipe_api.dependencies import Service, places
 from bapipe_api.engines import make_engine, worker_name
 from bapipe_api.keys import Keys
 from bapipe_api.metrics import Metrics
@@ -57,7 +56,7 @@ def create_app(settings: Settings | None = None, *, tasks: Tasks | None = None) 
         separate_input_output_schemas=False,
     )
     app.state.settings = settings
-    app.state.readers = CapacityLimiter(settings.max_concurrent_solves)
+    app.state.places = places(settings.max_concurrent_solves)
     problems.install(app)
     for router in (job_router(PLANS), export_router(PLANS), inputs.router):
         app.include_router(router)
@@ -77,6 +76,7 @@ def _open(settings: Settings, tasks: Tasks | None, stack: ExitStack) -> Service:
         database,
         max_unfinished=settings.max_unfinished_jobs,
         max_unfinished_per_owner=settings.max_unfinished_jobs_per_key,
+        keep_jobs=settings.keep_plans,
     )
     metrics = Metrics()
     metrics.watch_queue(store.counts)

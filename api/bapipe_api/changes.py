@@ -15,40 +15,47 @@ from bapipe_api.states import UNFINISHED, State
 from bapipe_api.tables import EventRow, JobRow, ResultRow
 
 
-def change(session: Session, statement: Update, progress: Progress | None = None, **values: Any) -> bool:
-    """Changes the one job that `statement` picks and notes that as its next event; False when it picks none."""
+def change(session: Session, statement: Update, progress: Progress | None = None, **values: Any) -> Kind | None:
+    """Changes the one job that `statement` picks and notes that as its next event.
+
+    The kind of that job; None when it picks none.
+    """
     statement = statement.values(last_event=JobRow.last_event + 1, **values)
     row = session.execute(
-        statement.returning(JobRow.id, JobRow.state, JobRow.attempt, JobRow.last_event).execution_options(
+        statement.returning(JobRow.id, JobRow.kind, JobRow.state, JobRow.attempt, JobRow.last_event).execution_options(
             synchronize_session=False
         )
     ).one_or_none()
     if row is None:
-        return False
+        return None
     data = event_json(State(row.state), row.attempt, progress)
     session.add(EventRow(job_id=row.id, sequence=row.last_event, data=data))
-    return True
+    return Kind(row.kind)
 
 
-def end(session: Session, statement: Update, ending: Ending) -> bool:
-    """Ends the one job that `statement` picks. False when it picks none: nothing is then changed."""
+def end(session: Session, statement: Update, ending: Ending, *, keep: int) -> bool:
+    """Ends the one job that `statement` picks, and forgets all but the last `keep` that have ended of its kind.
+
+    False when it picks none: nothing is then changed. What was asked is kept only where something may be made of it:
+    beside an answer that does not embed it.
+    """
     values: dict[str, Any] = {"state": ending.state, "finished_at": datetime.now(UTC), "error": ending.error}
-    values |= {"worker": None, "lease_token": None, "lease_until": None}
+    values |= {"worker": None, "lease_token": None, "lease_until": None, "request": ""}
     if ending.result is not None:
         result = ResultRow(id=uuid.uuid4().hex, document=ending.result)
         session.add(result)
         session.flush()
         values["result_id"] = result.id
         values["request"] = case((JobRow.kind == Kind.PLAN, ""), else_=JobRow.request)
-    if ending.state == State.CANCELLED:
-        values["request"] = ""
-    changed = change(session, statement, ending.progress, **values)
-    if not changed and ending.result is not None:
+    kind = change(session, statement, ending.progress, **values)
+    if kind is not None:
+        _forget_oldest(session, kind, keep)
+    elif ending.result is not None:
         session.delete(result)
-    return changed
+    return kind is not None
 
 
-def forget_oldest(session: Session, kind: str, keep: int) -> None:
+def _forget_oldest(session: Session, kind: str, keep: int) -> None:
     """Deletes all but the last `keep` jobs of a kind that have ended, and results that no job refers to any more."""
     newest_first = select(JobRow.id, JobRow.result_id).where(JobRow.kind == kind, JobRow.finished_at.is_not(None))
     surplus = session.execute(newest_first.order_by(JobRow.finished_at.desc()).offset(keep)).all()

@@ -11,6 +11,7 @@ from bapipe.replays import Replay, emulation_trace, simulation_trace
 from bapipe_api.kinds import Kind
 from bapipe_api.limits import read_emulation, read_request, read_simulation
 from bapipe_api.openapi import EMULATION, PLAN_REQUEST, SIMULATION
+from bapipe_api.reading import ReadBody
 from bapipe_api.resources import (
     EmulationPage,
     EmulationResource,
@@ -20,7 +21,6 @@ from bapipe_api.resources import (
     SimulationPage,
     SimulationResource,
 )
-from bapipe_api.submissions import ReadBody
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Database:
             pool_size=CONNECTIONS,
             max_overflow=MORE_CONNECTIONS,
             pool_pre_ping=not self.is_sqlite,
+            hide_parameters=True,
         )
         if self.is_sqlite:
             event.listen(self.engine, "connect", _configure_sqlite)

@@ -52,13 +52,29 @@ async def _keys(service: ServiceDep) -> Keys:
     return service.keys
 
 
-async def _readers(request: Request) -> CapacityLimiter:
-    readers: CapacityLimiter = request.app.state.readers
-    return readers
+@dataclass(frozen=True)
+class Places:
+    """How much of what takes memory and a core is done at once, so that one kind of it does not keep another waiting.
+
+    `bodies` are read in this process, `large_bodies` and `files` are read and written in processes of their own.
+    """
+
+    bodies: CapacityLimiter
+    large_bodies: CapacityLimiter
+    files: CapacityLimiter
+
+
+def places(cores: int) -> Places:
+    """Places for a service that has so many cores."""
+    return Places(CapacityLimiter(cores), CapacityLimiter(1), CapacityLimiter(cores))
+
+
+async def _places(request: Request) -> Places:
+    found: Places = request.app.state.places
+    return found
 
 
 SettingsDep = Annotated[Settings, Depends(_settings)]
 StoreDep = Annotated[Store, Depends(_store)]
 KeysDep = Annotated[Keys, Depends(_keys)]
-ReadersDep = Annotated[CapacityLimiter, Depends(_readers)]
-"""Bounds how many bodies are parsed at once: each may take many times its size in memory, and a core."""
+PlacesDep = Annotated[Places, Depends(_places)]

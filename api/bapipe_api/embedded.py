@@ -9,7 +9,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe.child import warm_up
 from bapipe.replays import MODULES
-from bapipe_api.leases import Lease, Leases, names
+from bapipe_api.leases import Lease, Leases, tell
+from bapipe_api.metrics import Metrics
 from bapipe_api.records import Record
 from bapipe_api.runner import Runner, brief
 
@@ -22,18 +23,17 @@ log = logging.getLogger(__name__)
 class EmbeddedEngine:
     """Runs at most `slots` jobs at a time. The store must be this process's alone."""
 
-    def __init__(self, leases: Leases, runner: Runner, *, slots: int) -> None:
+    def __init__(self, leases: Leases, runner: Runner, metrics: Metrics, *, slots: int) -> None:
         self._leases = leases
         self._runner = runner
+        self._metrics = metrics
         self._announced = threading.Semaphore(0)
         self._threads = [threading.Thread(target=self._serve, name=f"slot-{slot}") for slot in range(slots)]
 
     def start(self) -> None:
         """What was running when an earlier process ended is queued again."""
         warm_up(*MODULES)
-        taken = self._leases.take_back_all()
-        if taken:
-            log.warning("not ended when the service last stopped: %s", names(taken))
+        tell(self._leases.take_back_all(), "the service has ended before it did", self._metrics)
         self._runner.start()
         for thread in self._threads:
             thread.start()

@@ -30,7 +30,7 @@ def make_engine(
         return _distributed(settings, database, metrics, worker)
     leases = Leases(database, worker, lease_s=None, max_attempts=settings.max_attempts, keep_jobs=settings.keep_plans)
     runner = Runner(leases, kinds_of_work(settings, tasks), metrics)
-    return EmbeddedEngine(leases, runner, slots=settings.max_concurrent_solves)
+    return EmbeddedEngine(leases, runner, metrics, slots=settings.max_concurrent_solves)
 
 
 def distributed_leases(settings: Settings, database: Database, worker: str) -> Leases:

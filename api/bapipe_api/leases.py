@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, Update, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from bapipe_api.changes import change, end, forget_oldest, job
+from bapipe_api.changes import change, end, job
 from bapipe_api.database import Database
 from bapipe_api.kinds import Kind
+from bapipe_api.metrics import Metrics
 from bapipe_api.records import Ending, Progress, cancelled, killed
 from bapipe_api.states import HELD, State
 from bapipe_api.tables import JobRow, WorkerRow
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,15 +91,12 @@ class Leases:
     def note(self, lease: Lease, progress: Progress) -> bool:
         """Writes down how far a job is; False when it is no longer held."""
         with self._database.write() as session:
-            return change(session, _held(lease), progress)
+            return change(session, _held(lease), progress) is not None
 
     def finish(self, lease: Lease, ending: Ending) -> bool:
         """Ends a job; False when it is no longer held, and this ending is of no account."""
         with self._database.write() as session:
-            ended = end(session, _held(lease), ending)
-            if ended:
-                forget_oldest(session, lease.kind, self._keep_jobs)
-            return ended
+            return end(session, _held(lease), ending, keep=self._keep_jobs)
 
     def release(self, lease: Lease) -> bool:
         """Lets a job wait for another worker, as if this attempt had not been begun."""
@@ -167,17 +168,19 @@ class Leases:
         if attempt < self._max_attempts:
             return State.QUEUED if self._put_back(session, job_id, token) else self._drop(session, job_id, token)
         ending = killed(attempt, result)
-        ended = end(session, job(job_id, State.RUNNING).where(JobRow.lease_token == token), ending)
+        picked = job(job_id, State.RUNNING).where(JobRow.lease_token == token)
+        ended = end(session, picked, ending, keep=self._keep_jobs)
         return State.FAILED if ended else self._drop(session, job_id, token)
 
     def _put_back(self, session: Session, job_id: str, token: str, **values: Any) -> bool:
         values |= {"worker": None, "lease_token": None, "lease_until": None}
         picked = job(job_id, State.RUNNING).where(JobRow.lease_token == token)
-        return change(session, picked, state=State.QUEUED, **values)
+        return change(session, picked, state=State.QUEUED, **values) is not None
 
     def _drop(self, session: Session, job_id: str, token: str) -> State | None:
         """Nobody works any more on a job that was to be cancelled: it is."""
-        ended = end(session, job(job_id, State.CANCELLING).where(JobRow.lease_token == token), cancelled())
+        picked = job(job_id, State.CANCELLING).where(JobRow.lease_token == token)
+        ended = end(session, picked, cancelled(), keep=self._keep_jobs)
         return State.CANCELLED if ended else None
 
 
@@ -185,6 +188,8 @@ def _held(lease: Lease) -> Update:
     return job(lease.job_id, *HELD).where(JobRow.lease_token == lease.token)
 
 
-def names(jobs: Iterable[Taken]) -> str:
-    """For the log."""
-    return ", ".join(f"{job.kind} {job.job_id} {job.state}" for job in jobs)
+def tell(taken: Iterable[Taken], why: str, metrics: Metrics) -> None:
+    """Has the log and the figures say which jobs were taken back."""
+    for lost in taken:
+        log.warning("%s: the %s is now %s", why, lost.kind, lost.state, extra={"job_id": lost.job_id})
+        metrics.count(lost.kind, lost.state)

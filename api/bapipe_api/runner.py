@@ -96,6 +96,7 @@ class Runner:
         """Does a job that was just claimed. Returns when it has ended and that is stored, or it is another's."""
         held = Held(lease, lambda: self._stopping)
         with self._holding(held):
+            self._metrics.count(lease.kind, State.RUNNING)
             log.info("%s begun, attempt %d", lease.kind, lease.attempt)
             try:
                 ending = self._work[lease.kind](lease.request, held)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import json
+import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sqlalchemy import func, select, tuple_
 from sqlalchemy.exc import IntegrityError
@@ -23,6 +22,10 @@ from bapipe_api.states import PROVEN, UNFINISHED, State
 from bapipe_api.tables import CheckRow, EventRow, IdempotencyRow, JobRow, ResultRow
 
 Origin = Literal["new", "cache", "replay"]
+T = TypeVar("T")
+
+TOKEN = re.compile(rb"(\d{4}-\d\d-\d\dT[\d:.]{8,15}\+00:00) ([0-9a-f]{32})")
+"""What a page token says: when a job was made, and its id."""
 
 
 class BusyError(Exception):
@@ -77,8 +80,11 @@ class Page:
 class Store:
     """Jobs in a database. Methods block; all are thread-safe."""
 
-    def __init__(self, database: Database, *, max_unfinished: int, max_unfinished_per_owner: int) -> None:
+    def __init__(
+        self, database: Database, *, max_unfinished: int, max_unfinished_per_owner: int, keep_jobs: int
+    ) -> None:
         self._database = database
+        self._keep = keep_jobs
         self._most = max_unfinished
         self._most_per_owner = max_unfinished_per_owner
 
@@ -95,13 +101,7 @@ class Store:
             BusyError: no more jobs are taken now.
             KeyReusedError: the idempotency key was used for another body.
         """
-        found = self.answered(new)
-        if found is not None:
-            return found
-        try:
-            return self._submit(new)
-        except IntegrityError:  # the same key came twice at the same moment: the other one was first
-            return self._submit(new)
+        return self.answered(new) or _once_more(lambda: self._submit(new))
 
     def answered(self, new: Submission) -> Submitted | None:
         """The job that is there already for `new`, whose `request` is not read; None when there is none.
@@ -111,8 +111,7 @@ class Store:
         """
         if new.idempotency_key is None:
             return None if new.fresh else self._cached(new)
-        with self._database.write() as session:
-            return self._found(session, new)
+        return _once_more(lambda: self._keyed(new))
 
     def get(self, job_id: str, owner: str | None, kind: Kind) -> Record | None:
         """The job, unless it is another owner's; `owner` None sees them all."""
@@ -148,13 +147,12 @@ class Store:
         return Page(records, _write_token(records[-1]) if len(rows) > size else None)
 
     def cancel(self, job_id: str) -> State | None:
-        """Ends a job that waits, asks the holder of one that runs to end it. The state that it is then in."""
+        """Ends a job that waits, asks the holder of one that runs to end it. The state that this brought it into."""
         with self._database.write() as session:
-            waiting = end(session, job(job_id, State.QUEUED), cancelled())
-            if not waiting:
-                change(session, job(job_id, State.RUNNING), state=State.CANCELLING)
-            state = session.scalar(select(JobRow.state).where(JobRow.id == job_id))
-        return None if state is None else State(state)
+            if end(session, job(job_id, State.QUEUED), cancelled(), keep=self._keep):
+                return State.CANCELLED
+            asked = change(session, job(job_id, State.RUNNING), state=State.CANCELLING)
+        return State.CANCELLING if asked else None
 
     def last_events(self, job_ids: Iterable[str]) -> dict[str, int]:
         """The number of each job's last event; jobs that are no longer there are left out."""
@@ -185,6 +183,10 @@ class Store:
             row = session.execute(_answered(new).where(JobRow.owner == new.owner).limit(1)).one_or_none()
             return None if row is None else Submitted(record_of(*row), "cache")
 
+    def _keyed(self, new: Submission) -> Submitted | None:
+        with self._database.write() as session:
+            return self._found(session, new)
+
     def _submit(self, new: Submission) -> Submitted:
         with self._database.write() as session:
             found = self._found(session, new)
@@ -212,6 +214,14 @@ class Store:
                 raise BusyError(own, own=True)
 
 
+def _once_more(submit: Callable[[], T]) -> T:
+    """What `submit` returns, after another try where the same key came twice at the same moment."""
+    try:
+        return submit()
+    except IntegrityError:
+        return submit()
+
+
 def _keep_key(session: Session, new: Submission, record: Record) -> None:
     if new.idempotency_key is not None:
         row = IdempotencyRow(owner=new.owner, key=new.idempotency_key, body_hash=new.body_hash, job_id=record.id)
@@ -227,7 +237,7 @@ def _replayed(session: Session, new: Submission) -> Submitted | None:
     if prior.body_hash != new.body_hash:
         raise KeyReusedError
     query = select(JobRow, ResultRow.document).outerjoin(ResultRow).where(JobRow.id == prior.job_id)
-    found, document = session.execute(query).one().tuple()
+    found, document = session.execute(query).one()
     if found.kind != new.kind:
         raise KeyReusedError
     return Submitted(record_of(found, document), "replay")
@@ -241,7 +251,7 @@ def _from_cache(session: Session, new: Submission) -> Submitted | None:
     row = session.execute(own_first.limit(1)).one_or_none()
     if row is None:
         return None
-    found, document = row.tuple()
+    found, document = row
     if found.owner == new.owner:
         return Submitted(record_of(found, document), "cache")
     shared = {"result_id": found.result_id, "request": found.request, "finished_at": datetime.now(UTC)}
@@ -273,13 +283,15 @@ def _insert(session: Session, new: Submission, state: State = State.QUEUED, **va
 
 
 def _write_token(record: Record) -> str:
-    place = json.dumps([record.created_at.isoformat(), record.id])
+    place = f"{record.created_at.isoformat()} {record.id}"
     return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
 
 
 def _read_token(token: str) -> tuple[datetime, str]:
     try:
-        moment, job_id = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        return datetime.fromisoformat(moment), str(job_id)
-    except (ValueError, TypeError, binascii.Error):
-        raise PageTokenError("this is no page token of this service") from None
+        place = TOKEN.fullmatch(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        if place is not None:
+            return datetime.fromisoformat(place[1].decode()), place[2].decode()
+    except ValueError:  # no base64, or no such moment
+        pass
+    raise PageTokenError("this is no page token of this service")

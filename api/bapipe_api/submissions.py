@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 
 from fastapi import Request
-from pydantic import BaseModel
 
 from bapipe_api.cache import cache_key
 from bapipe_api.dependencies import Service
 from bapipe_api.kinds import Kind
 from bapipe_api.problems import RefusedError
-from bapipe_api.settings import Settings
+from bapipe_api.records import Record
 from bapipe_api.states import State
 from bapipe_api.store import BusyError, KeyReusedError, Submission, Submitted
 
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
 RETRY_AFTER_S = 5
-
-ReadBody = Callable[[bytes, Settings], BaseModel]
-"""What is asked for in a body. Raises `InvalidInputError` with every fault."""
 
 
 def unread(request: Request, kind: Kind, owner: str, body: bytes, service: Service) -> Submission:
@@ -62,26 +57,16 @@ def answered(service: Service, submission: Submission) -> Submitted | None:
         raise _key_reused() from None
 
 
-def read(submission: Submission, body: bytes, read_body: ReadBody, settings: Settings, service: Service) -> Submission:
-    """The submission with its request in canonical form: equal requests have equal keys, however they were written.
-
-    Raises:
-        InvalidInputError: with every fault of the body.
-    """
-    canonical = read_body(body, settings).model_dump_json()
-    key = cache_key(submission.kind, canonical)
-    service.known_bodies.remember(submission.kind, submission.body_hash, key)
-    return replace(submission, request=canonical, cache_key=key)
-
-
-def submit(service: Service, submission: Submission) -> Submitted:
-    """Stores the job, and has it begun as soon as it is its turn.
+def submit(service: Service, submission: Submission, request: str) -> Submitted:
+    """Stores the job with what was read of its body, in canonical JSON, and has it begun as soon as it is its turn.
 
     Raises:
         RefusedError: 503 or 429 when no more jobs are taken now, 422 when the idempotency key was used otherwise.
     """
+    key = cache_key(submission.kind, request)
+    service.known_bodies.remember(submission.kind, submission.body_hash, key)
     try:
-        submitted = service.store.submit(submission)
+        submitted = service.store.submit(replace(submission, request=request, cache_key=key))
     except BusyError as error:
         status = HTTPStatus.TOO_MANY_REQUESTS if error.own else HTTPStatus.SERVICE_UNAVAILABLE
         raise RefusedError(status, "busy", str(error), {"Retry-After": str(RETRY_AFTER_S)}) from None
@@ -91,6 +76,11 @@ def submit(service: Service, submission: Submission) -> Submitted:
         service.engine.announce(submitted.record.id)
         service.metrics.count(submission.kind, State.QUEUED)
     return submitted
+
+
+def cancel(service: Service, record: Record) -> None:
+    """Ends a job, whoever asks for that: now if it waits, in a moment if it runs, not at all if it has ended."""
+    service.metrics.count(record.kind, service.store.cancel(record.id))
 
 
 def _key_reused() -> RefusedError:

@@ -8,11 +8,10 @@ import time
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from bapipe_api.leases import Leases, names
+from bapipe_api.leases import Leases, tell
 from bapipe_api.metrics import Metrics
 from bapipe_api.queue import Queue
 from bapipe_api.runner import brief
-from bapipe_api.states import State
 
 FORGET_LEASES = 30
 """Workers that were not heard of for so many leases are forgotten."""
@@ -52,10 +51,7 @@ class Sweeper:
 
     def _sweep(self) -> None:
         taken = self._leases.sweep() if time.monotonic() >= self._not_before_s else []
-        if taken:
-            log.warning("their workers were not heard of in time: %s", names(taken))
-        for job in taken:
-            self._metrics.count(job.kind, job.state if job.state != State.QUEUED else None)
+        tell(taken, "its worker was not heard of in time", self._metrics)
         for job_id in self._queue.forgotten():
             self._queue.announce(job_id)
         self._leases.forget_workers(FORGET_LEASES * self._lease_s)

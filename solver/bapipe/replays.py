@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -20,6 +21,7 @@ from bapipe.simulator.replay import Reduction
 MODULES = ("bapipe.replays", "bapipe.emulation.emulate", "bapipe.exports")
 """What replays import: to be imported once for all of their processes."""
 
+A = TypeVar("A", str, bytes)
 Replay = Callable[[str], str]
 """From the JSON of what is asked to the JSON of the answer. Raises `InvalidInputError` for what cannot be replayed."""
 
@@ -47,7 +49,7 @@ class SimulationResult(BaseModel):
     faults: tuple[Fault, ...]
 
 
-def replay_isolated(replay: Replay, asked: str, limits: Limits) -> str | CutShort:
+def replay_isolated(replay: Callable[[A], str], asked: A, limits: Limits) -> str | CutShort:
     """What `replay` makes of `asked` in a process of its own, or why it was cut short.
 
     Raises:
@@ -117,7 +119,7 @@ def located(faults: Iterable[Fault]) -> list[Fault]:
     ]
 
 
-def _answered(replay: Replay, asked: str, send: Send) -> str | InvalidInputError:
+def _answered(replay: Callable[[A], str], asked: A, send: Send) -> str | InvalidInputError:
     """What the child does: there is nothing to send before the end."""
     del send
     try:

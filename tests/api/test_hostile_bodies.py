@@ -62,6 +62,11 @@ def resident_bytes(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * 4096
 
 
+def peak_bytes(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_body_is_refused(hardened: Service, name: str, path: str) -> None:
@@ -85,3 +90,15 @@ def test_memory_is_flat(hardened: Service, name: str) -> None:
             assert client.post("/v1/plans", content=make(), headers=headers).status_code >= 400
     assert resident_bytes(hardened.process.pid) - before < MOST_GROWTH_BYTES
     assert httpx.get(hardened.url + "/readyz").status_code == 200
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see memory")
+def test_a_hundred_thousand_faults_take_no_memory_of_the_service(hardened: Service) -> None:
+    items = b",".join([b"0"] * 100_000)
+    before = peak_bytes(hardened.process.pid)
+    response = httpx.post(
+        f"{hardened.url}/v1/plans", content=b'{"profile": {"layers": [%s]}}' % items, headers=JSON, timeout=120
+    )
+    assert response.status_code == 422
+    assert {"wrong_type", "missing", "too_many_faults"} == {fault["code"] for fault in response.json()["errors"]}
+    assert peak_bytes(hardened.process.pid) - before < MOST_GROWTH_BYTES / 4

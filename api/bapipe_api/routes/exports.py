@@ -12,7 +12,7 @@ from bapipe.exports import EXPORTS
 from bapipe.replays import exported
 from bapipe_api.access import Reader
 from bapipe_api.collection import PLANS, Collection
-from bapipe_api.dependencies import ReadersDep, ServiceDep, SettingsDep
+from bapipe_api.dependencies import PlacesDep, ServiceDep, SettingsDep
 from bapipe_api.files import attachment, made
 from bapipe_api.finding import JobId, find
 from bapipe_api.openapi import NOT_MODIFIED, problems
@@ -46,12 +46,12 @@ def export_router(jobs: Collection) -> APIRouter:
         caller: Reader,
         service: ServiceDep,
         settings: SettingsDep,
-        readers: ReadersDep,
+        places: PlacesDep,
     ) -> Response:
         """The plan in one of the formats that it can be written in."""
         record = await run_in_threadpool(find, service, jobs.kind, job_id, caller.owner)
         export = EXPORTS[format]
-        content = await made(request, record, partial(exported, format), service, settings, readers)
+        content = await made(request, record, partial(exported, format), service, settings, places)
         return attachment(request, content, export.media_type, f"{jobs.kind}-{record.id[:8]}.{export.extension}")
 
     return router

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from anyio import to_thread
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from bapipe.faults import MAX_COUNT
 from bapipe.formats import FORMATS, parse_profile
@@ -13,10 +13,12 @@ from bapipe.planner import validate
 from bapipe.problem import ModelProfile
 from bapipe_api.access import needs
 from bapipe_api.bodies import JsonBody, TextBody
-from bapipe_api.dependencies import ReadersDep, SettingsDep
+from bapipe_api.dependencies import PlacesDep, ServiceDep, SettingsDep
 from bapipe_api.limits import check_size, read_request
 from bapipe_api.openapi import ANY_FILE, PLAN_REQUEST, problems, with_body
+from bapipe_api.reading import canonical, read_body
 from bapipe_api.resources import Validation
+from bapipe_api.settings import Settings
 
 router = APIRouter(tags=["inputs"], dependencies=[Depends(needs("write"))])
 
@@ -32,12 +34,16 @@ NameQuery = Annotated[str, Query(max_length=200, description="what the model is 
 @router.post(
     "/v1/plans:validate",
     summary="Check a plan request",
+    response_model=Validation,
     responses=problems(401, 403, 408, 413, 415, 422),
     openapi_extra=with_body(PLAN_REQUEST),
 )
-async def validate_request(body: JsonBody, settings: SettingsDep, readers: ReadersDep) -> Validation:
+async def validate_request(
+    request: Request, body: JsonBody, settings: SettingsDep, service: ServiceDep, places: PlacesDep
+) -> Response:
     """Says what a plan would assume; refuses, with every fault, what `POST /v1/plans` would refuse."""
-    return await to_thread.run_sync(_validated, body, settings, limiter=readers)
+    found = await read_body(request, body, canonical(_validated, settings), service, places)
+    return Response(found, media_type="application/json")
 
 
 @router.post(
@@ -48,22 +54,23 @@ async def validate_request(body: JsonBody, settings: SettingsDep, readers: Reade
     openapi_extra=with_body({}, kinds=ANY_FILE),
 )
 async def import_profile(
+    request: Request,
     body: TextBody,
-    settings: SettingsDep,
-    readers: ReadersDep,
+    service: ServiceDep,
+    places: PlacesDep,
     format: FormatQuery = None,  # noqa: A002  the word of the library
     profile_batch: BatchQuery = None,
     name: NameQuery = "profile",
 ) -> Response:
     """The profile in BaPipe's own form, to be put into a plan request."""
-
-    def read() -> bytes:
-        check_size(body)
-        profile = parse_profile(body, format=format, profile_batch=profile_batch, name=name)
-        return profile.model_dump_json().encode()
-
-    return Response(await to_thread.run_sync(read, limiter=readers), media_type="application/json")
+    read = partial(_profile, format, profile_batch, name)
+    return Response(await read_body(request, body, read, service, places), media_type="application/json")
 
 
-def _validated(body: bytes, settings: SettingsDep) -> Validation:
+def _profile(form: str | None, profile_batch: int | None, name: str, body: bytes) -> str:
+    check_size(body)
+    return parse_profile(body, format=form, profile_batch=profile_batch, name=name).model_dump_json()
+
+
+def _validated(body: bytes, settings: Settings) -> Validation:
     return Validation(assumptions=validate(read_request(body, settings)))

@@ -6,7 +6,6 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Annotated
 
-from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
@@ -16,7 +15,7 @@ from bapipe.exports import EXPORTS
 from bapipe_api.access import Reader, Writer
 from bapipe_api.bodies import JsonBody
 from bapipe_api.collection import Collection
-from bapipe_api.dependencies import ReadersDep, ServiceDep, SettingsDep, StoreDep
+from bapipe_api.dependencies import PlacesDep, ServiceDep, SettingsDep, StoreDep
 from bapipe_api.events import LastEvent, event_stream
 from bapipe_api.files import attachment, made
 from bapipe_api.finding import JobId, find
@@ -33,10 +32,11 @@ from bapipe_api.openapi import (
 )
 from bapipe_api.preferences import WaitSeconds
 from bapipe_api.problems import refuse
+from bapipe_api.reading import canonical, read_body
 from bapipe_api.resources import document, job_response, summary, tagged_response
 from bapipe_api.states import State
 from bapipe_api.store import PageTokenError
-from bapipe_api.submissions import answered, read, submit, unread
+from bapipe_api.submissions import answered, cancel, submit, unread
 from bapipe_api.waiting import ClientLeftError, until_finished
 
 POLL_AFTER_S = 1
@@ -68,21 +68,21 @@ def _add_create(router: APIRouter, jobs: Collection) -> None:
         caller: Writer,
         body: JsonBody,
         settings: SettingsDep,
-        readers: ReadersDep,
+        places: PlacesDep,
         service: ServiceDep,
         wait_s: WaitSeconds,
     ) -> Response:
         asked = unread(request, jobs.kind, caller.owner, body, service)
         job = await run_in_threadpool(answered, service, asked)
         if job is None:
-            asked = await to_thread.run_sync(read, asked, body, jobs.read, settings, service, limiter=readers)
-            job = await run_in_threadpool(submit, service, asked)
+            content = await read_body(request, body, canonical(jobs.read, settings), service, places)
+            job = await run_in_threadpool(submit, service, asked, content)
         try:
             record = await until_finished(request, service, job.record, wait_s)
         except ClientLeftError:
             record = job.record
             if job.origin == "new" and asked.idempotency_key is None:
-                await run_in_threadpool(service.store.cancel, record.id)
+                await run_in_threadpool(cancel, service, record)
         headers = {"Location": f"{jobs.path}/{record.id}", "Cache": "hit" if job.origin == "cache" else "miss"}
         if record.finished:
             return job_response(record, HTTPStatus.OK, headers)
@@ -148,13 +148,11 @@ def _add_cancel(router: APIRouter, jobs: Collection) -> None:
             **problems(401, 403, 404, 503),
         },
     )
-    def cancel(job_id: JobId, caller: Writer, service: ServiceDep) -> Response:
+    def delete(job_id: JobId, caller: Writer, service: ServiceDep) -> Response:
         record = find(service, jobs.kind, job_id, caller.owner)
         if not record.finished:
-            service.store.cancel(job_id)
+            cancel(service, record)
             record = find(service, jobs.kind, job_id, caller.owner)
-            if record.state == State.CANCELLED:
-                service.metrics.count(jobs.kind, record.state)
         return job_response(record, HTTPStatus.OK if record.finished else HTTPStatus.ACCEPTED)
 
 
@@ -193,9 +191,9 @@ def _add_trace(router: APIRouter, jobs: Collection) -> None:
         caller: Reader,
         service: ServiceDep,
         settings: SettingsDep,
-        readers: ReadersDep,
+        places: PlacesDep,
     ) -> Response:
         record = await run_in_threadpool(find, service, jobs.kind, job_id, caller.owner)
-        content = await made(request, record, jobs.trace, service, settings, readers)
+        content = await made(request, record, jobs.trace, service, settings, places)
         form = EXPORTS["trace"]
         return attachment(request, content, form.media_type, f"{jobs.kind}-{record.id[:8]}.{form.extension}")

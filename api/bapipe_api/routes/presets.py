@@ -13,7 +13,7 @@ from bapipe.examples import ExampleSummary, example_names, example_summaries, lo
 from bapipe.presets import clusters, device_kinds, links
 from bapipe.problem import Cluster, DeviceKind, Link, ModelProfile
 from bapipe_api.access import needs
-from bapipe_api.dependencies import ReadersDep
+from bapipe_api.dependencies import PlacesDep
 from bapipe_api.openapi import NOT_MODIFIED, problems
 from bapipe_api.problems import RefusedError
 from bapipe_api.resources import tagged_response
@@ -62,9 +62,9 @@ async def list_clusters(request: Request) -> Response:
     response_model=dict[str, ExampleSummary],
     responses={**NOT_MODIFIED, **problems(401, 403, 503)},
 )
-async def list_profiles(request: Request, readers: ReadersDep) -> Response:
+async def list_profiles(request: Request, places: PlacesDep) -> Response:
     """Every example by its name, in brief."""
-    content = await to_thread.run_sync(_profiles, limiter=readers)
+    content = await to_thread.run_sync(_profiles, limiter=places.bodies)
     return tagged_response(request, content, "application/json", MAX_AGE)
 
 
@@ -74,12 +74,12 @@ async def list_profiles(request: Request, readers: ReadersDep) -> Response:
     response_model=ModelProfile,
     responses={**NOT_MODIFIED, **problems(401, 403, 404, 503)},
 )
-async def get_profile(request: Request, name: str, readers: ReadersDep) -> Response:
+async def get_profile(request: Request, name: str, places: PlacesDep) -> Response:
     """One of them in full, as a plan request takes it."""
     if name not in example_names():
         detail = f"there is no example profile of this name; there are {', '.join(sorted(example_names()))}"
         raise RefusedError(HTTPStatus.NOT_FOUND, "not_found", detail)
-    content = await to_thread.run_sync(_profile, name, limiter=readers)
+    content = await to_thread.run_sync(_profile, name, limiter=places.bodies)
     return tagged_response(request, content, "application/json", MAX_AGE)
 
 
