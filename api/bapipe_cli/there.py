@@ -168,7 +168,7 @@ def _as_here(fault: Fault) -> Fault:
 
 def _followed(job: Job[C, A], interrupt: Interrupt, report: Report) -> C:
     """The job once it has ended, which Ctrl-C brings about; its progress is reported where somebody sees it."""
-    from bapipe_client import StillRunningError
+    from bapipe_client import ServiceError, StillRunningError
 
     if sys.stderr.isatty():
         threading.Thread(target=_report_events, args=(job, report), daemon=True).start()
@@ -180,9 +180,10 @@ def _followed(job: Job[C, A], interrupt: Interrupt, report: Report) -> C:
             if interrupt.requested and not cancelled:
                 job.cancel()
                 cancelled = True
-        except KeyboardInterrupt:  # the second one, which may come before the first was passed on
+        except KeyboardInterrupt:  # the second one came before the first was passed on
             if not cancelled:
-                job.cancel()
+                with suppress(ServiceError):
+                    job.cancel()
             raise
 
 

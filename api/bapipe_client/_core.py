@@ -6,7 +6,8 @@ drives it with blocking calls; an asynchronous client drives the same one with a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import re
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ from bapipe_client.errors import (
     ServiceUnreachableError,
     UnexpectedResponseError,
 )
-from bapipe_client.models import Problem, Validation
+from bapipe_client.models import Health, Problem, Validation
 
 JSON = {"Content-Type": "application/json"}
 INPUT_STATUSES = frozenset({400, 413, 415, 422})
@@ -81,36 +82,42 @@ def import_profile(
     content: bytes, parameters: Mapping[str, object], retries: RetryPolicy
 ) -> Conversation[ModelProfile]:
     given = {name: value for name, value in parameters.items() if value is not None}
-    call = Call("POST", f"/v1/profiles:import?{urlencode(given)}", content, {"Content-Type": "text/plain"})
+    call = Call(
+        "POST", f"/v1/profiles:import?{urlencode(given, errors='replace')}", content, {"Content-Type": "text/plain"}
+    )
     return read(ModelProfile, (yield from exchange(call, retries)))
 
 
 def presets(name: str, kind: type[A], retries: RetryPolicy) -> Conversation[dict[str, A]]:
     response = yield from exchange(Call("GET", f"/v1/presets/{name}"), retries)
-    values = parse_json(response.content)
-    return {key: parse(kind, value) for key, value in values.items()}
+    return _understood(response, lambda values: {key: parse(kind, value) for key, value in values.items()})
 
 
 def example(name: str, retries: RetryPolicy) -> Conversation[ModelProfile]:
-    call = Call("GET", f"/v1/presets/profiles/{quote(name, safe='')}")
+    call = Call("GET", f"/v1/presets/profiles/{segment(name)}")
     return read(ModelProfile, (yield from exchange(call, retries)))
 
 
 def ready() -> Conversation[bool]:
     """True when the service can take work, False when it cannot or is not there: nothing is retried."""
     try:
-        yield from exchange(Call("GET", "/readyz"), RetryPolicy(most=0))
+        response = yield from exchange(Call("GET", "/readyz"), RetryPolicy(most=0))
+        return read(Health, response).status == "ready"
     except ServiceError:
         return False
-    return True
 
 
 def read(kind: type[A], response: httpx.Response) -> A:
     """The answer in `response` as a `kind`."""
+    return _understood(response, lambda value: parse(kind, value))
+
+
+def _understood(response: httpx.Response, understand: Callable[[Any], R]) -> R:
+    """What `understand` makes of the JSON in `response`."""
     try:
-        return parse(kind, parse_json(response.content))
-    except InvalidInputError as error:
-        detail = error.faults[0]
+        return understand(parse_json(response.content))
+    except (InvalidInputError, AttributeError) as error:
+        detail = error.faults[0] if isinstance(error, InvalidInputError) else "it is no object"
         raise UnexpectedResponseError(f"{_where(response)} answered what this client cannot read: {detail}") from None
 
 
@@ -173,4 +180,14 @@ def _problem(response: httpx.Response) -> Problem | None:
 
 
 def _where(response: httpx.Response) -> str:
-    return f"{response.request.method} {response.request.url}"
+    return without_password(f"{response.request.method} {response.request.url}")
+
+
+def segment(text: str) -> str:
+    """`text` as one part of an address, whatever it is."""
+    return quote(text, safe="", errors="replace")
+
+
+def without_password(text: str) -> str:
+    """An address that may hold a password, as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//", text)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from bapipe.emulation import EmulationOptions, EmulationReport, EmulationRequest
-from bapipe.errors import InvalidInputError, TimeLimitError
+from bapipe.errors import Fault, InvalidInputError, TimeLimitError
 from bapipe.plan import Plan
-from bapipe_client._core import INPUT_STATUSES, JSON, Call, Conversation, Pause, exchange, read
+from bapipe_client._core import INPUT_STATUSES, JSON, Call, Conversation, Pause, exchange, read, segment
 from bapipe_client._retries import RetryPolicy
 from bapipe_client.errors import JobFailedError, StillRunningError
 from bapipe_client.models import (
@@ -29,6 +30,7 @@ WAIT_S = 30.0
 """How long one request waits for a job: longer, and something on the way may take the connection for dead."""
 
 POLL_S = 0.5
+KEY = re.compile(r"[!-~]{1,255}")
 
 C = TypeVar("C", bound=JobResource)
 A = TypeVar("A")
@@ -49,7 +51,7 @@ class JobKind(Generic[C, A]):
 
     def path_of(self, job_id: str) -> str:
         """Where one of them is."""
-        return f"{self.path}/{quote(job_id, safe='')}"
+        return f"{self.path}/{segment(job_id)}"
 
 
 PLANS: JobKind[PlanResource, Plan] = JobKind("plan", PlanResource, lambda job: job.plan)
@@ -82,7 +84,10 @@ def submit(kind: JobKind[C, A], ask: Ask, retries: RetryPolicy, *, wait_s: float
         InvalidInputError: the service refuses what is asked; it holds every fault.
         ServiceError: it does not take it for another reason.
     """
-    headers = {**JSON, "Idempotency-Key": ask.key or uuid.uuid4().hex}
+    key = uuid.uuid4().hex if ask.key is None else ask.key
+    if not KEY.fullmatch(key):
+        raise InvalidInputError([Fault("wrong_idempotency_key", "it has to have 1 to 255 visible ASCII characters")])
+    headers = {**JSON, "Idempotency-Key": key}
     if ask.fresh:
         headers["Cache-Control"] = "no-cache"
     if wait_s:
@@ -146,7 +151,7 @@ def trace(kind: JobKind[C, A], job_id: str, retries: RetryPolicy) -> Conversatio
 
 
 def export(kind: JobKind[C, A], job_id: str, form: str, retries: RetryPolicy) -> Conversation[str]:
-    path = f"{kind.path_of(job_id)}/exports/{quote(form, safe='')}"
+    path = f"{kind.path_of(job_id)}/exports/{segment(form)}"
     response = yield from exchange(Call("GET", path), retries)
     return response.text
 

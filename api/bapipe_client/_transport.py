@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from importlib.metadata import version
+from typing import TypeVar
 
 import httpx
 
 from bapipe_client import _core
-from bapipe_client.errors import ServiceTimeoutError, ServiceUnreachableError
+from bapipe_client.errors import NotAllowedError, ServiceTimeoutError, ServiceUnreachableError
+
+H = TypeVar("H")
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 KEY_VARIABLE = "BAPIPE_API_KEY"
-UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
-"""httpx's errors that are raised before anything is sent."""
+UNUSABLE = (httpx.InvalidURL, ImportError, OSError, ValueError)
+"""What httpx raises for an address, or for a proxy or certificates of the environment, that it cannot use."""
+
+UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, *UNUSABLE)
+"""Errors that are raised before anything is sent."""
+
+KEY = re.compile(r"[!-~]+")
 
 EVENTS_SILENCE_S = 60.0
 """So long may nothing come of a stream of events, in which there is a comment every few seconds."""
@@ -34,15 +45,32 @@ class Timeouts:
         return httpx.Timeout(self.read_s, connect=self.connect_s, read=EVENTS_SILENCE_S)
 
 
+def opened(kind: Callable[..., H], base_url: str, api_key: str | None, transport: object) -> H:
+    """httpx's client of this kind.
+
+    Raises:
+        ServiceUnreachableError: it can reach nothing with this address and this environment.
+        NotAllowedError: the key is none.
+    """
+    said = headers(api_key)
+    try:
+        return kind(base_url=base_url, headers=said, transport=transport)
+    except UNUSABLE as error:
+        raise unreachable(base_url, error) from None
+
+
 def headers(api_key: str | None) -> dict[str, str]:
     """What every request says; the key is `api_key`, or that of the environment."""
     said = {"User-Agent": f"bapipe-client/{version('bapipe')}", "Accept": "application/json"}
-    key = api_key or os.environ.get(KEY_VARIABLE)
+    key = (api_key or os.environ.get(KEY_VARIABLE) or "").strip()
+    if key and not KEY.fullmatch(key):
+        message = f"what api_key or {KEY_VARIABLE} holds is no key: it has spaces, or characters that are not ASCII"
+        raise NotAllowedError(message, HTTPStatus.UNAUTHORIZED)
     return said | ({"Authorization": f"Bearer {key}"} if key else {})
 
 
 def unreachable(call: str, error: Exception) -> ServiceUnreachableError:
     """An error of httpx as one of ours."""
     kind = ServiceTimeoutError if isinstance(error, httpx.TimeoutException) else ServiceUnreachableError
-    message = f"{call}: {error or type(error).__name__}"
+    message = f"{_core.without_password(call)}: {error or type(error).__name__}"
     return kind(message, may_have_arrived=not isinstance(error, UNSENT))

@@ -16,7 +16,7 @@ from bapipe_client import _core, _jobs
 from bapipe_client._events import EventReader, Following
 from bapipe_client._jobs import EMULATIONS, PLANS, SIMULATIONS, A, Ask, C, JobKind
 from bapipe_client._retries import RetryPolicy
-from bapipe_client._transport import DEFAULT_URL, Timeouts, headers, unreachable
+from bapipe_client._transport import DEFAULT_URL, Timeouts, opened, unreachable
 from bapipe_client.errors import ServiceError
 from bapipe_client.job import EmulationJob, Job, PlanJob, SimulationJob
 from bapipe_client.models import JobSummary, PlanResource, ProgressEvent, SimulationResult, Validation
@@ -50,10 +50,7 @@ class Client:
         """
         self._timeouts = Timeouts(connect_timeout, read_timeout)
         self._retries = RetryPolicy(most=retries)
-        try:
-            self._http = httpx.Client(base_url=base_url, headers=headers(api_key), transport=transport)
-        except httpx.InvalidURL as error:
-            raise unreachable(base_url, error) from None
+        self._http = opened(httpx.Client, base_url, api_key, transport)
 
     def close(self) -> None:
         """Closes the connections. The client cannot be used any more."""

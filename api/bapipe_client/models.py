@@ -45,6 +45,12 @@ class ProgressEvent(Answer):
         return self.state in FINAL_STATES
 
 
+class Health(Answer):
+    """That the service is `ready`."""
+
+    status: str
+
+
 class Validation(Answer):
     """That a request can be planned, and what a plan for it would assume."""
 

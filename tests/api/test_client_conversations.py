@@ -18,6 +18,7 @@ from bapipe_client import (
     AsyncJob,
     AsyncPlanJob,
     Client,
+    InvalidInputError,
     Job,
     NotAllowedError,
     NotFoundError,
@@ -253,3 +254,84 @@ def test_retry_after_in_both_its_forms() -> None:
     assert later is not None
     assert 90 < later <= 100
     assert retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Client.devices,
+        Client.links,
+        Client.clusters,
+        Client.examples,
+        lambda asking: asking.example("vgg16"),
+        lambda asking: list(asking.plans()),
+        lambda asking: asking.get_plan("p"),
+    ],
+)
+@pytest.mark.parametrize("content", ["<h1>Sign in</h1>", "[1]", '{"x": 1}'])
+def test_what_is_no_service_is_said_to_be_none(ask: Callable[[Client], object], content: str) -> None:
+    asking, _ = client(httpx.Response(200, text=content))
+    with pytest.raises(UnexpectedResponseError, match="this client cannot read"):
+        ask(asking)
+
+
+@pytest.mark.parametrize("content", ["<h1>Sign in</h1>", '{"status": "starting"}'])
+def test_what_is_no_service_is_not_ready(content: str) -> None:
+    assert not client(httpx.Response(200, text=content))[0].ready()
+
+
+@pytest.mark.parametrize("key", ["two words", "a\nb", "ключ"])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_key_that_is_none_is_not_sent_and_not_shown(kind: type[Client], key: str) -> None:
+    with pytest.raises(NotAllowedError, match="is no key") as caught:
+        kind("http://service", api_key=key)
+    assert key not in str(caught.value)
+
+
+def test_a_key_from_a_file_has_no_line_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAPIPE_API_KEY", "bapipe_key\n")
+    asking, sent = client(httpx.Response(200, json=PLAN))
+    asking.get_plan("p")
+    assert sent[0].headers["Authorization"] == "Bearer bapipe_key"
+
+
+@pytest.mark.parametrize("key", ["", "a b", "ключ", "x" * 256])
+def test_an_idempotency_key_that_is_none(key: str, request_json: dict[str, Any]) -> None:
+    asking, sent = client()
+    with pytest.raises(InvalidInputError, match="wrong_idempotency_key"):
+        asking.submit(parse(PlanRequest, request_json), idempotency_key=key)
+    assert sent == []
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("variable", "value"), [("ALL_PROXY", "gopher://127.0.0.1:1"), ("SSL_CERT_FILE", "/nowhere/at/all")]
+)
+def test_an_environment_that_reaches_nothing(
+    kind: type[Client], variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ServiceUnreachableError) as caught:
+        kind("http://me:secret@service")
+    assert not caught.value.may_have_arrived
+    assert "secret" not in str(caught.value)
+
+
+def test_a_password_in_the_address_is_not_shown() -> None:
+    asking = Client("http://me:secret@127.0.0.1:1", retries=0)
+    with pytest.raises(ServiceUnreachableError) as caught:
+        asking.get_plan("p")
+    assert "secret" not in str(caught.value)
+    asking = Client("http://me:secret@x", transport=httpx.MockTransport(lambda request: httpx.Response(500)))
+    with pytest.raises(ServerError, match="answered 500") as refused:
+        asking.get_plan("p")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_name_that_is_no_unicode_is_asked_for_and_not_found() -> None:
+    refusal = httpx.Response(404, json={"status": 404}, headers={"Content-Type": "application/problem+json"})
+    asking, sent = client(*[refusal] * 3)
+    for ask in (lambda: asking.job("\udcff"), lambda: asking.example("\udcff"), lambda: asking.export("p", "\udcff")):
+        with pytest.raises(NotFoundError):
+            ask()
+    assert all(request.url.raw_path.endswith(b"/%3F") for request in sent)
