@@ -30,10 +30,11 @@ _OTHERS = (
 """Code that is not the user's, by the start of its file's name: ours, libraries', and what is in no file."""
 
 
-def told(error: Exception) -> dict[str, Any]:
+def told(error: BaseException) -> dict[str, Any]:
     """The values of the event `failed`: what, and where in the user's code; whether it is `lasting`, or only says that
     another rank is `lost`.
     """
+    error = _cause(error)
     places = () if isinstance(error, BaPipeError) else _places(error)
     where = f" ({', '.join(places)})" if places else ""
     return {
@@ -44,10 +45,16 @@ def told(error: Exception) -> dict[str, Any]:
     }
 
 
-def print_defect(error: Exception) -> None:
+def print_defect(error: BaseException) -> None:
     """The traceback of what is neither the user's nor another rank's fault: it is for whoever mends BaPipe."""
+    error = _cause(error)
     if not isinstance(error, BaPipeError) and not _places(error) and not _of_another_rank(error):
         traceback.print_exception(error, file=sys.stderr)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What was raised first: torch wraps what a stage raises."""
+    return error if isinstance(error, BaPipeError) or error.__cause__ is None else _cause(error.__cause__)
 
 
 def _places(error: BaseException) -> tuple[str, ...]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torch import Tensor, nn
+from torch.fx import GraphModule
+
+from bapipe_executor.cut_finder.in_place import changed_buffers
 
 WITH_STATISTICS = (
     nn.BatchNorm1d,
@@ -22,9 +25,14 @@ def updates_statistics(module: nn.Module) -> bool:
 
 
 def running_statistics(module: nn.Module, *, updated: bool = False) -> Iterator[Tensor]:
-    """Running means and variances in `module`; with `updated` only those that a forward changes."""
+    """Running means and variances in `module`; with `updated` only those that a forward changes.
+
+    A layer that is a graph has no modules any more: there they are all buffers that its operations change.
+    """
     for part in module.modules():
-        if isinstance(part, WITH_STATISTICS) and not (updated and _is_frozen(part)):
+        if isinstance(part, GraphModule):
+            yield from (buffer for buffer in changed_buffers(part) if buffer.is_floating_point())
+        elif isinstance(part, WITH_STATISTICS) and not (updated and _is_frozen(part)):
             yield from (
                 part.get_buffer(name) for name in ("running_mean", "running_var") if getattr(part, name) is not None
             )

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import nn
-from torch.distributed.fsdp import FSDPModule
-from torch.nn.parallel import DistributedDataParallel
-
 from bapipe.constraints import named_order_faults
 from bapipe.errors import Fault, InvalidInputError
 from bapipe.faults import unknown_reference
@@ -19,6 +15,7 @@ from bapipe_executor.actions import actions_of
 from bapipe_executor.layered_model import LayeredModel
 from bapipe_executor.normalisation import updates_statistics
 from bapipe_executor.stage_interface import layer_of
+from bapipe_executor.wrappers import wrapper_details
 
 UNTIMED = ("missing_split", "unsupported")
 """Faults of a simulation that are no faults of an execution: it needs no times."""
@@ -130,15 +127,6 @@ def _recomputation_faults(plan: Plan, model: LayeredModel) -> Iterator[Fault]:
 
 
 def _wrapper_faults(model: LayeredModel) -> Iterator[Fault]:
-    reasons = {
-        DistributedDataParallel: "with a split backward DDP reduces gradients that are not complete, silently",
-        FSDPModule: "its parameters are gathered and freed at moments that the plan's orders do not have",
-        nn.SyncBatchNorm: "it waits in every forward for ranks that execute other stages",
-    }
     for layer in model.names:
-        for kind, reason in reasons.items():
-            if any(isinstance(part, kind) for part in model.layer(layer).modules()):
-                detail = (
-                    f"{layer!r} is a {kind.__name__}: {reason}; the plan says what is replicated, give plain modules"
-                )
-                yield Fault("unsupported", detail, "/stages")
+        for detail in wrapper_details(repr(layer), model.layer(layer)):
+            yield Fault("unsupported", detail, "/stages")

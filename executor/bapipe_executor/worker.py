@@ -5,6 +5,7 @@ The folder has the plan and what is run. Rank 0 reports every step; a rank that 
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -62,6 +63,7 @@ class FiniteLoss(Hook):
 def main(folder: str) -> int:
     """Joins the other ranks, trains, and leaves. Returns the exit code."""
     end_with_parent(signal.SIGKILL)
+    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # it prints schedules that fail
     rank = int(os.environ["RANK"])
     emit("started", rank=rank, pid=os.getpid())
     try:

@@ -51,6 +51,14 @@ def test_an_error_in_a_layer_has_its_name() -> None:
     assert "(in layer 'a'" in failures.told(caught.value)["message"]
 
 
+def test_what_torch_wraps_is_told_as_it_was() -> None:
+    cause = RuntimeError("mat1 and mat2 must have the same dtype")
+    cause.add_note("in layer 'a'")
+    wrapped = RuntimeError("[Stage 0] failed to run forward")
+    wrapped.__cause__ = cause
+    assert failures.told(wrapped)["message"] == "mat1 and mat2 must have the same dtype (in layer 'a')"
+
+
 def test_a_lost_connection_is_not_the_cause() -> None:
     with pytest.raises(ValueError, match="process group") as caught:
         dist.barrier()

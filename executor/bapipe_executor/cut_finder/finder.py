@@ -12,6 +12,7 @@ from bapipe_executor.cut_finder.children import layered_children
 from bapipe_executor.cut_finder.exported import ExportError, exported_graph
 from bapipe_executor.cut_finder.layer_graphs import layered_graph
 from bapipe_executor.layered_model import LayeredModel
+from bapipe_executor.wrappers import wrapper_details
 
 
 def layered(model: nn.Module, inputs: Mapping[str, Tensor]) -> LayeredModel:
@@ -22,11 +23,14 @@ def layered(model: nn.Module, inputs: Mapping[str, Tensor]) -> LayeredModel:
     or evaluation. Operations in place become operations that make new tensors, where a cut could fall between.
 
     Raises:
-        InvalidInputError: the network cannot be cut, and why.
+        InvalidInputError: the network cannot be cut, or is wrapped for another way to train, and why.
     """
     if isinstance(model, LayeredModel):
         return model
     _check_inputs(model, inputs)
+    wrapped = [Fault("unsupported", detail, "/model") for detail in wrapper_details(type(model).__name__, model)]
+    if wrapped:
+        raise InvalidInputError(wrapped)
     try:
         return layered_graph(exported_graph(model, inputs), model)
     except ExportError as error:

@@ -18,6 +18,10 @@ WITH_STATE: dict[Any, tuple[int, ...]] = {aten.batch_norm.default: (3, 4), aten.
 """Operations that change buffers without saying so in their schema: the places of those arguments."""
 
 
+TRAINING, MOMENTUM = 5, 6
+"""Places of arguments of those operations: whether statistics are those of the input, and how fast they follow."""
+
+
 def replace_in_place(module: GraphModule) -> list[list[Node]]:
     """Has operations make new tensors where nothing else sees the change; returns what must not be parted.
 
@@ -43,6 +47,24 @@ def replace_in_place(module: GraphModule) -> list[list[Node]]:
             raise InvalidInputError([Fault("in_place", detail, f"/inputs/{inputs[0]}")])
         together.append(group)
     return together
+
+
+def changed_buffers(module: GraphModule) -> list[torch.Tensor]:
+    """The buffers that running a graph writes to, each once."""
+    aliases = Aliases(module)
+    written: dict[Node, None] = {}
+    for node in module.graph.nodes:
+        if _keeps_statistics(node):
+            written.update(dict.fromkeys(_silently_changed(module, node)))
+        seen = (member for each in _changed(node) for member in aliases.of(each))
+        written.update(dict.fromkeys(member for member in seen if member.op == "get_attr"))
+    found = {id(buffer): buffer for buffer in (attribute(module, node) for node in written)}
+    return [buffer for buffer in found.values() if isinstance(buffer, torch.Tensor)]
+
+
+def _keeps_statistics(node: Node) -> bool:
+    """Not of a normalisation that is frozen: in evaluation, or with momentum 0."""
+    return node.target not in WITH_STATE or bool(node.args[TRAINING] and node.args[MOMENTUM])
 
 
 def has_effects(target: Any, module: GraphModule, node: Node) -> bool:

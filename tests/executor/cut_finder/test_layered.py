@@ -17,6 +17,7 @@ from torch.nn import functional  # noqa: E402
 from bapipe.errors import InvalidInputError  # noqa: E402
 from bapipe_executor.cut_finder import layered  # noqa: E402
 from bapipe_executor.layered_model import LayeredModel  # noqa: E402
+from bapipe_executor.normalisation import running_statistics, updates_statistics  # noqa: E402
 
 
 def run(model: nn.Module, parameters: list[nn.Parameter], inputs: Mapping[str, Tensor]) -> list[Tensor | None]:
@@ -299,6 +300,11 @@ class AsDictionary(nn.Module):
     [
         (nn.Linear(4, 4), {"images": torch.ones(2, 4)}, "cannot be called with the inputs images"),
         (Pair(), {"x": torch.ones(2, 4), "scale": torch.ones(3, 1)}, "first dimension of every input counts samples"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.SyncBatchNorm(4)),
+            {"input": torch.ones(2, 4)},
+            "Sequential has a SyncBatchN",
+        ),
         (AsDictionary(), {"x": torch.ones(2, 4)}, "return a tensor or a tuple of tensors"),
         (ChangesItsInput(), {"x": torch.ones(2, 4)}, "changes its input 'x' in place"),
     ],
@@ -404,3 +410,13 @@ def test_what_networks_do_between_their_modules(function: Any, body: nn.Module, 
     found = assert_same(model, x=torch.randn(4, 8))
 
     assert len(found.names) > 1
+
+
+def test_statistics_of_a_normalisation_are_found_in_its_graph() -> None:
+    """Replicas have them averaged; layers that change them are not recomputed."""
+    norms = [nn.BatchNorm1d(4), nn.BatchNorm1d(4).eval(), nn.BatchNorm1d(4, momentum=0.0)]
+    model = layered(nn.Sequential(nn.Linear(4, 4), *norms, nn.LayerNorm(4)), {"input": torch.ones(2, 4)})
+    found = {name: list(running_statistics(model.layer(name))) for name in model.names}
+    assert [name for name, statistics in found.items() if statistics] == ["1"]
+    assert [any(each is buffer for each in found["1"]) for buffer in norms[0].buffers()] == [True, True, False]
+    assert [name for name in model.names if updates_statistics(model.layer(name))] == ["1"]
