@@ -11,6 +11,7 @@ from bapipe.baselines import with_speedups
 from bapipe.candidates import WITHOUT_FLUSH, allowed_schedules, left_out, microbatch_sizes
 from bapipe.cost.cut_costs import costed_by_shape
 from bapipe.cuts import MAX_CUTS
+from bapipe.emulation.prediction import fifo_warnings
 from bapipe.errors import TimeLimitError
 from bapipe.formulations.base import TOLERANCE
 from bapipe.formulations.protocol import Formulation
@@ -109,7 +110,7 @@ def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
             explanation=outcome.explanation,
             warnings=warnings,
         )
-    return Plan(
+    made = Plan(
         status=_status(proof),
         request=request,
         stages=found.stages,
@@ -120,6 +121,7 @@ def _answer(request: PlanRequest, outcome: Outcome, started_s: float) -> Plan:
         explanation=(*found.explanation, *outcome.explanation),
         warnings=(*_staleness_warnings(found), *warnings),
     )
+    return made.model_copy(update={"warnings": (*made.warnings, *fifo_warnings(made))})
 
 
 def _status(proof: Proof) -> Status:

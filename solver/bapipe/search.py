@@ -87,10 +87,13 @@ class Search:
         self._space = cut_space(self.request.profile, self.request.cuts)
         self._complete = self._space.complete
         try:
-            if self.request.objective == "step-time":
-                self._first_bounds(todo)
-            self._start_from_equal_shares(todo)
-            self._bottleneck(todo) if self.request.objective == "bottleneck" else self._step_time(todo)
+            if self.request.objective == "bottleneck":
+                self._start_from_equal_shares(todo, {})
+                self._bottleneck(todo)
+            else:
+                bounds = self._first_bounds(todo)
+                self._start_from_equal_shares(todo, bounds)
+                self._step_time(bounds)
             self._explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
         except OutOfTimeError:
             pass
@@ -129,12 +132,16 @@ class Search:
                 self._take(found)
         self._report()
 
-    def _start_from_equal_shares(self, todo: list[Candidate]) -> None:
-        """So that there is a plan before any formulation is asked: all devices, candidates of few operations."""
+    def _start_from_equal_shares(self, todo: list[Candidate], bounds: dict[Candidate, float]) -> None:
+        """So that there is a plan before any formulation is asked: all devices, candidates of few operations that may
+        beat the incumbent.
+        """
         most = max((candidate.num_devices for candidate in todo), default=0)
         for candidate in todo:
             operations = candidate.num_devices * candidate.num_microbatches
             if candidate.schedule == DATA_PARALLEL or candidate.num_devices < most or operations > STARTING_OPERATIONS:
+                continue
+            if bounds.get(candidate, 0.0) >= self._threshold():
                 continue
             if self._stop():
                 raise OutOfTimeError
@@ -191,25 +198,26 @@ class Search:
             settle_ties(problem, self._assembler, _Kept(self), self._stop, self.deadline_s)
         return None
 
-    def _step_time(self, todo: list[Candidate]) -> None:
-        every = [candidate for candidate in todo if candidate.schedule != DATA_PARALLEL]
-        bounds = {candidate: self._bound(candidate) for candidate in every}
-        self._bound_s = min([*bounds.values(), self._best_s]) if bounds else None
-        self._without_flush([candidate for candidate in every if candidate.schedule in WITHOUT_FLUSH])
-        pipelines = [candidate for candidate in every if candidate.schedule not in WITHOUT_FLUSH]
+    def _step_time(self, bounds: dict[Candidate, float]) -> None:
+        """`bounds`: of every pipeline."""
+        self._without_flush([candidate for candidate in bounds if candidate.schedule in WITHOUT_FLUSH])
+        pipelines = [candidate for candidate in bounds if candidate.schedule not in WITHOUT_FLUSH]
         self._improve(pipelines, bounds)
         self._prove_all(pipelines, bounds)
         self._close()
         self._settle_ties(pipelines, bounds)
 
-    def _first_bounds(self, todo: list[Candidate]) -> None:
-        """What nothing beats even were layers divisible, before anything is simulated; then data parallelism."""
+    def _first_bounds(self, todo: list[Candidate]) -> dict[Candidate, float]:
+        """Of every pipeline, what it cannot beat. Before anything is simulated, that is as if layers were divisible."""
         self._bound_s = min((self._divisible_bound(candidate) for candidate in todo), default=None)
         for candidate in todo:
             if self._stop():
                 raise OutOfTimeError
             if candidate.schedule == DATA_PARALLEL:
                 self._take(self._assembler.data_parallel(candidate))
+        bounds = {candidate: self._bound(candidate) for candidate in todo if candidate.schedule != DATA_PARALLEL}
+        self._bound_s = min([*bounds.values(), self._best_s]) if bounds else None
+        return bounds
 
     def _without_flush(self, endless: list[Candidate]) -> None:
         """Each to its least period, or until it cannot beat the incumbent."""

@@ -31,7 +31,7 @@ def joined(values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of the split network by the names of the whole one."""
     found = {name: value for name, value in values.items() if not name.startswith(f"{LAYER}:part")}
     for kind in ("weight", "bias"):
-        parts = [values[f"{LAYER}:part{number}.{kind}"] for number in range(4)]
+        parts = [values[f"{LAYER}:part{number}.{kind}"] for number in range(8)]
         found[f"{LAYER}.{kind}"] = torch.cat(parts)
     return found
 
@@ -60,8 +60,8 @@ def test_outputs_loss_and_gradients_are_those_of_the_whole_layer() -> None:
 
 
 def stages_between_parts(model: LayeredModel) -> list[tuple[str, ...]]:
-    """Two stages, the second of which starts with part 2."""
-    place = model.names.index("linear0.part2")
+    """Two stages, the second of which starts with part 3."""
+    place = model.names.index("linear0.part3")
     return [model.names[:place], model.names[place:]]
 
 

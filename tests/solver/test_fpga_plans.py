@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from bapipe.check import check
+from bapipe.emulation.emulate import emulate
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe.planner import plan, validate
 from bapipe.problem import Fpga, Layer, Link, Links, PlanRequest
+from bapipe.quantities import seconds_text
 from bapipe.search import Search
 from bapipe.simulator import simulate
 from judges.boards import convolution, fpga, linear, relu, request
@@ -90,6 +92,23 @@ def test_wherever_a_search_is_stopped_its_bound_holds(schedules: Any) -> None:
         outcome = Search(made, inf, should_stop=lambda: next(questions) >= patience).run()  # noqa: B023  # used at once
         assert outcome.lower_bound_s is not None
         assert outcome.lower_bound_s <= best.prediction.step_time_s * (1 + 1e-9)
+
+
+def test_a_plan_warns_of_fifos_that_fill_up() -> None:
+    """The second layer takes long to start, so that the first waits for room in front of the link."""
+    shallow = SMALL.model_copy(update={"fifo_bytes": 256})
+    found = plan(asked(shallow, mode="streaming", schedules=("1f1b",)))
+    assert found.prediction is not None
+    step_s = emulate(found).report.step_time_s
+    assert step_s is not None
+    assert step_s > found.prediction.step_time_s * 1.001
+    texts = [text for text in found.warnings if text.startswith("FIFOs fill up")]
+    assert len(texts) == 1
+    assert f"takes {seconds_text(step_s)} instead of {seconds_text(found.prediction.step_time_s)}" in texts[0]
+    tiny = plan(asked(SMALL.model_copy(update={"fifo_bytes": 16}), mode="streaming", schedules=("1f1b",)))
+    assert any("a FIFO of 16 bytes holds no chunk of 256 bytes" in text for text in tiny.warnings)
+    for deep in (SMALL, SMALL.model_copy(update={"fifo_bytes": 2**20})):
+        assert not any("FIFO" in text for text in plan(asked(deep, mode="streaming", schedules=("1f1b",))).warnings)
 
 
 def test_the_cut_goes_where_the_weights_fit() -> None:

@@ -23,7 +23,7 @@ GROUPS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 TINY_GROUPS = ((4, 2), (8, 2))
 """Channels, and convolutions before the group's pooling."""
 
-WIDEST, SPLIT_PARTS = "linear0", 4
+WIDEST, SPLIT_PARTS = "linear0", 8
 
 
 def full(*, seed: int = 0, dropout: float = 0.5) -> LayeredModel:
@@ -39,12 +39,12 @@ def tiny(*, seed: int = 0, dropout: float = 0.0) -> LayeredModel:
 
 
 def full_split(*, seed: int = 0, dropout: float = 0.5) -> LayeredModel:
-    """`full`, with its first linear layer, 74 % of the parameters, in four parts between which a plan can cut."""
+    """`full`, with its first linear layer, 74 % of the parameters, in eight parts between which a plan can cut."""
     return split_linear(full(seed=seed, dropout=dropout), WIDEST, SPLIT_PARTS)
 
 
 def tiny_split(*, seed: int = 0, dropout: float = 0.0) -> LayeredModel:
-    """`tiny`, with its first linear layer in four parts."""
+    """`tiny`, with its first linear layer in eight parts."""
     return split_linear(tiny(seed=seed, dropout=dropout), WIDEST, SPLIT_PARTS)
 
 

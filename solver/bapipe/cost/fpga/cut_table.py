@@ -87,9 +87,8 @@ def _best_choices(rows: StageRows, choices: Sequence[Sequence[Choice]], chip: Ch
         found = []
         for batch in ending.batches:
             before = empty if batch.behind is None else costs[batch.behind][batch.places]
-            cost_s, taken[batch.start : batch.end] = extend(before, choices[batch.group])
-            found.append(cost_s)
-        costs[ending.outer] = np.concatenate(found)
+            found.append(extend(before, choices[batch.group], taken[batch.start : batch.end]))
+        costs[ending.outer] = found[0] if len(found) == 1 else np.concatenate(found)
         for outer in ending.done:
             del costs[outer]
     return taken

@@ -85,8 +85,8 @@ def reside(stage: Sequence[Demand], chip: Chip, in_flight: int) -> Residency:
     best, choices, chosen = nothing(chip), [], []
     for layer in layers:
         choices.append(layer_choices(layer, chip, in_flight))
-        best, taken = extend(best, choices[-1])
-        chosen.append(taken)
+        chosen.append(np.zeros(best.shape, dtype=np.int16))
+        best = extend(best, choices[-1], chosen[-1])
     resident: list[tuple[Item, ...]] = []
     room = chip.blocks
     for options, taken in zip(reversed(choices), reversed(chosen), strict=True):
@@ -140,18 +140,17 @@ def layer_choices(demand: Demand, chip: Chip, in_flight: int) -> list[Choice]:
     ]
 
 
-def extend(cost_s: Costs, choices: Sequence[Choice]) -> tuple[Costs, Taken]:
-    """[..., blocks + 1] the least costs with one layer more, and which of its choices they take; the first needs no
-    blocks.
+def extend(cost_s: Costs, choices: Sequence[Choice], taken: Taken) -> Costs:
+    """[..., blocks + 1] the least costs with one layer more; `taken`, zeros, is filled with its choices that they take.
+    The first choice needs no blocks.
     """
     least_s = cost_s + choices[0].cost_s
-    taken = np.zeros(least_s.shape, dtype=np.int16)
     for number, choice in enumerate(choices[1:], start=1):
         room = np.s_[..., choice.blocks :]
         other_s = cost_s[..., : cost_s.shape[-1] - choice.blocks] + choice.cost_s
         np.copyto(taken[room], np.int16(number), where=other_s < least_s[room])
         np.minimum(least_s[room], other_s, out=least_s[room])
-    return least_s, taken
+    return least_s
 
 
 def _bundles(items: Sequence[Item]) -> list[Sequence[Item]]:

@@ -32,14 +32,14 @@ class Group:
 @dataclass(frozen=True)
 class Batch:
     """Stages `start` to `end` - 1, which end with the same `group` behind stages that end at cut `behind`, at `places`
-    among these; None: behind nothing.
+    among these (a slice where they are neighbours); None: behind nothing.
     """
 
     start: int
     end: int
     group: int
     behind: int | None
-    places: Indices
+    places: Indices | slice
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Maker:
             self.group.append(group)
             self.before.append(before)
         first = 0 if behind is None else self._first[behind]
-        places = np.array([before - first for _, before in stages], dtype=np.intp)
+        places = _places([before - first for _, before in stages])
         self.batches[outer].append(Batch(start, len(self.inner), group, behind, places))
 
     def _last_group(self, last: int, parent: int, inner: int) -> tuple[Group, int]:
@@ -156,3 +156,8 @@ class _Maker:
             without[last] = False
             found.append((int(last), self._cut_of[without.tobytes()], inners[lasts == last].tolist()))
         return found
+
+
+def _places(numbers: list[int]) -> Indices | slice:
+    start, end = numbers[0], numbers[0] + len(numbers)
+    return slice(start, end) if numbers == list(range(start, end)) else np.array(numbers, dtype=np.intp)
