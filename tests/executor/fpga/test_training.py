@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from bapipe.emulation import DeadBoard, EmulationOptions, LossyLink, SlowBoard
+from bapipe.emulation.emulate import emulate
 from bapipe.errors import InvalidInputError
 from bapipe.faults import parse
 from bapipe.lowering import Operation
@@ -204,6 +206,28 @@ def test_a_wrong_order_shows(monkeypatch: pytest.MonkeyPatch, swapped: tuple[str
     network = Network("vgg16")
     with pytest.raises(MissingDependencyError, match=named):
         trained(network, plan_on_boards(network, "1F1B-AS"), Training(steps=1))
+
+
+def test_operations_are_executed_as_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that starts after its writer, and ends before it, reads what is not there."""
+    plan = plan_on_boards(Network("vgg16"), "1F1B-AS")
+    simulation = emulate(plan).simulation
+    operations = simulation.operations
+    ends = {(o.stage, o.kind, o.microbatch): k for k, (_, o) in enumerate(execution_order(simulation))}
+    by_end = sorted(zip(operations.end_s, operations.stage, operations.kind, operations.microbatch, strict=True))
+    assert [end_s for end_s, *_ in by_end] == [
+        end_s for _, end_s in sorted((ends[tuple(row)], end_s) for end_s, *row in by_end)
+    ]
+    early = tuple(
+        start_s if (stage, kind) == (1, "F") else end_s
+        for stage, kind, start_s, end_s in zip(
+            operations.stage, operations.kind, operations.start_s, operations.end_s, strict=True
+        )
+    )
+    hasty = replace(simulation, operations=replace(operations, end_s=early))
+    monkeypatch.setattr("bapipe_executor.fpga.training.execution_order", lambda _: execution_order(hasty))
+    with pytest.raises(MissingDependencyError, match="1F0 is executed before"):
+        trained(Network("vgg16"), plan, Training(steps=1))
 
 
 def test_a_plan_of_another_network_is_refused() -> None:

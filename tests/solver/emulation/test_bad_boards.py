@@ -139,6 +139,14 @@ def test_orders_that_wait_for_each_other() -> None:
     assert codes == {"deadlock"}
 
 
+def test_a_backward_before_its_own_forward() -> None:
+    made = plan_on(microbatches=2)
+    assert made.schedule is not None
+    orders = (*made.schedule.orders[:2], ("2B0", "2F0", "2F1", "2B1"))
+    custom = made.schedule.model_copy(update={"name": "custom", "orders": orders})
+    assert {code for code, _, _ in refused(made.model_copy(update={"schedule": custom}))} == {"deadlock"}
+
+
 def test_a_plan_that_is_infeasible() -> None:
     made = plan_on()
     nothing = made.model_copy(update={"status": "infeasible", "stages": (), "schedule": None, "prediction": None})

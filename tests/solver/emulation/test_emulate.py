@@ -235,6 +235,16 @@ def test_recomputed_layers_take_energy_again(apart: bool) -> None:
     assert macs_j == pytest.approx(12 * 16 * 9 * 8 * 8 * 4.6e-12)
 
 
+def test_a_reduction_waits_for_the_slowest_board() -> None:
+    """Gradients of all layers are one bucket, complete when every board has done its last backward."""
+    made = plan_on(**CASES["data parallel"])
+    simulation = emulate(made, EmulationOptions(slow_boards=(SlowBoard(device="d1", speed=0.25),))).simulation
+    operations = simulation.operations
+    last_s = [max(e for e, d in zip(operations.end_s, operations.device, strict=True) if d == n) for n in range(3)]
+    (reduction,) = simulation.reductions
+    assert last_s[0] < last_s[1] <= reduction.start_s + 1e-9
+
+
 def test_losses_of_a_ring_are_sent_again() -> None:
     made = plan_on(**CASES["data parallel"])
     options = EmulationOptions(lossy_links=(LossyLink(devices=("d0", "d1"), loss=0.5),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import accumulate
 from typing import Any
 
 from bapipe.cost.fpga.stage import Setting
@@ -101,6 +102,26 @@ def _execution_faults(plan: Plan, emulated: Emulated) -> list[str]:
         before = {"F": (stage - 1, "F", m), "B": (stage + 1, "B", m)}[kind]
         if before in ends and ends[stage, kind, m] < ends[before]:
             faults.append(f"{(stage, kind, m)} ended before {before}")
+    starts = dict(zip(rows, operations.start_s, strict=True))
+    forwards = {row: (row[0], "F", row[2]) for row in rows if row[1] == "B"}
+    faults += [f"{row} started before its forward ended" for row, f in forwards.items() if starts[row] < ends[f]]
+    return [*faults, *_flight_faults(plan, starts, ends)]
+
+
+def _flight_faults(plan: Plan, starts: dict[Any, float], ends: dict[Any, float]) -> list[str]:
+    """No stage ever has more micro-batches between forward and backward than its memory was counted for."""
+    faults = []
+    for number, stage in enumerate(plan.stages):
+        if len(stage.devices) > 1 or plan.request.task == "inference":
+            continue
+        assert plan.schedule is not None
+        order = next(row for row in plan.schedule.orders if row and row[0].startswith(f"{number}F"))
+        counted = _in_flight(order, split=stage.forward_share is not None)
+        changes = [(starts[row], 1) for row in starts if row[:2] == (number, "F")]
+        changes += [(ends[row], -1) for row in ends if row[:2] == (number, "B")]
+        most = max(accumulate(change for _, change in sorted(changes)))
+        if most > counted:
+            faults.append(f"{most} micro-batches in flight on stage {number}, and memory for {counted}")
     return faults
 
 
