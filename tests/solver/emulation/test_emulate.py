@@ -21,6 +21,7 @@ BOARD = fpga(on_chip_bytes=2500, off_chip_bandwidth_bytes_per_s=50_000.0)
 CASES = {
     "1F1B-AS": {"name": "1f1b"},
     "FBP-AS": {"name": "fbp-as"},
+    "FBP-AS, forwards ahead": {"name": "fbp-as", "share": 0.8, "microbatches": 12},
     "1F1B-SNO": {"name": "1f1b", "link": BLOCKING, "execution": "sync"},
     "1F1B-SO": {"name": "1f1b-so", "link": OVERLAPPED, "execution": "sync"},
     "GPipe": {"name": "gpipe"},
