@@ -72,5 +72,6 @@ def headers(api_key: str | None) -> dict[str, str]:
 def unreachable(call: str, error: Exception) -> ServiceUnreachableError:
     """An error of httpx as one of ours."""
     kind = ServiceTimeoutError if isinstance(error, httpx.TimeoutException) else ServiceUnreachableError
-    message = f"{_core.without_password(call)}: {error or type(error).__name__}"
+    hint = "; is the service there?" if isinstance(error, httpx.ConnectError) else ""
+    message = f"{_core.without_password(call)}: {error or type(error).__name__}{hint}"
     return kind(message, may_have_arrived=not isinstance(error, UNSENT))

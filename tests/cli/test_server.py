@@ -24,6 +24,8 @@ from serving.processes import Service, end, start, until
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GRAPH = str(EXAMPLES / "tiny.graph.txt")
 TINY = (str(EXAMPLES / "tiny.json"), str(EXAMPLES / "tiny.cluster.json"))
+pytestmark = pytest.mark.xdist_group("a service for the command")  # which takes seconds to start
+
 HERE_ONLY = ("run", "profile", "probe", "calibrate", "serve", "worker", "migrate", "keys", "schema", "schedules")
 
 
