@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import URL, ColumnElement, Connection, Float, cast, create_engine, event, func, literal
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 BUSY_TIMEOUT_MS = 10_000
@@ -84,6 +85,12 @@ class Database:
         if self.is_sqlite:
             return literal(time.time())
         return cast(func.extract("epoch", func.clock_timestamp()), Float(53))
+
+
+def brief(error: SQLAlchemyError) -> str:
+    """What went wrong in a line, without the statement."""
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe.child import warm_up
 from bapipe.replays import MODULES
+from bapipe_api.database import brief
 from bapipe_api.leases import Lease, Leases, tell
 from bapipe_api.metrics import Metrics
 from bapipe_api.records import Record
-from bapipe_api.runner import Runner, brief
+from bapipe_api.runner import Runner
 
 LOOK_EVERY_S = 5.0
 """How long a job that nobody announced may wait although there is a place for it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Depends, Header
 from fastapi.concurrency import run_in_threadpool
+from sqlalchemy.exc import SQLAlchemyError
 
+from bapipe_api.database import brief
 from bapipe_api.records import Event
 from bapipe_api.store import Store
 from bapipe_api.watching import Watcher
@@ -21,6 +24,8 @@ SILENCE_S = 15.0
 """After so long a comment is sent, so that nobody on the way takes the connection for dead."""
 
 RETRY_MS = 2000
+
+log = logging.getLogger(__name__)
 
 LastEventId = Annotated[
     str | None,
@@ -37,11 +42,14 @@ LastEvent = Annotated[int, Depends(_last_event)]
 
 
 async def event_stream(store: Store, watcher: Watcher, job_id: str, after: int) -> AsyncIterator[str]:
-    """The newest event whenever there is one after `after`, until the job's last event, or the service stops."""
+    """The newest event whenever there is one after `after`, until the job's last event, or the service stops.
+
+    It ends, too, when the store does not answer: its client comes back, and is told so.
+    """
     yield f"retry: {RETRY_MS}\n\n"
     sent_s = float("-inf")
     while not watcher.closed:
-        event = await run_in_threadpool(store.newest_event, job_id)
+        event = await _newest(store, job_id)
         if event is None:
             return
         wait_s = EVERY_S - (time.monotonic() - sent_s)
@@ -54,6 +62,14 @@ async def event_stream(store: Store, watcher: Watcher, job_id: str, after: int) 
             await _pause(watcher, job_id, event.sequence, wait_s)
         elif not await watcher.beyond(job_id, after, SILENCE_S):
             yield ": nothing new\n\n"
+
+
+async def _newest(store: Store, job_id: str) -> Event | None:
+    try:
+        return await run_in_threadpool(store.newest_event, job_id)
+    except SQLAlchemyError as error:
+        log.warning("events end, the store does not answer: %s", brief(error), extra={"job_id": job_id})
+        return None
 
 
 async def _pause(watcher: Watcher, job_id: str, seen: int, wait_s: float) -> None:

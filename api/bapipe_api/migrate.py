@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from bapipe_api.database import Database, UnusableStoreError
+from bapipe_api.database import Database, UnusableStoreError, brief
 
 SCRIPTS = Path(__file__).parent / "migrations"
 LOCK = 0x6261_7069_7065
@@ -50,7 +50,7 @@ def migrate(database: Database) -> None:
     except OSError as error:
         raise UnusableStoreError(f"{error.filename}: {error.strerror}") from None
     except SQLAlchemyError as error:
-        raise UnusableStoreError(f"{database.place}: {_brief(error)}") from None
+        raise UnusableStoreError(f"{database.place}: {brief(error)}") from None
 
 
 def _refuse_others(connection: Connection, place: str) -> None:
@@ -60,11 +60,6 @@ def _refuse_others(connection: Connection, place: str) -> None:
         raise UnusableStoreError(f"{place}: its revision {revision} is of a later release than this one")
     if revision is None and "jobs" in inspect(connection).get_table_names():
         raise UnusableStoreError(f"{place}: it holds tables of another program")
-
-
-def _brief(error: SQLAlchemyError) -> str:
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _config() -> Config:

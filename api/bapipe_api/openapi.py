@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,9 +25,14 @@ REASONS = {
 }
 
 RETRY_AFTER = {"description": "seconds after which to try again", "schema": {"type": "integer", "minimum": 0}}
+UNTIL_FINISHED = "as long as the job has not ended: seconds after which to read it again"
 LOCATION = {"description": "where the answer is kept", "schema": {"type": "string"}}
 CACHE = {"description": "whether the answer of an earlier job is this one's", "schema": {"enum": ["hit", "miss"]}}
 ETAG = {"description": "a strong validator: the same bytes have the same one", "schema": {"type": "string"}}
+
+DISPOSITION = {"description": "`attachment`, and what the file may be called", "schema": {"type": "string"}}
+POLICY = {"description": "nothing but the scripts of the file itself is run", "schema": {"type": "string"}}
+CHALLENGE = {"description": "which key is asked for (RFC 6750)", "schema": {"type": "string"}}
 
 PLAN_REQUEST: dict[str, Any] = {
     "schema": {"$ref": "#/components/schemas/PlanRequest"},
@@ -78,6 +84,14 @@ IDEMPOTENCY_KEY = {
     "example": "8e03978e-40d5-43e8-bc93-6894a57f9324",
 }
 
+IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "The entity tags (`ETag`) of what the client has: 304 when it is still the same.",
+    "schema": {"type": "string"},
+}
+
 CACHE_CONTROL = {
     "name": "Cache-Control",
     "in": "header",
@@ -102,15 +116,29 @@ def submitted(resource: type[BaseModel], work: str) -> dict[int | str, dict[str,
     }
 
 
-NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "The client has it already (`If-None-Match`)."}}
+def tagged(what: str, kinds: Iterable[str] = (), **headers: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route whose client may have them already; `kinds` are of those that are no type of ours."""
+    content: dict[str, Any] = {"content": {kind: {"schema": {}} for kind in kinds}} if kinds else {}
+    return {
+        200: {"description": what, "headers": {"ETag": ETAG, **headers}, **content},
+        304: {"description": "The client has it already (`If-None-Match`).", "headers": {"ETag": ETAG}},
+    }
 
-TRACE: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The trace.", "content": {"application/json": {"schema": {}}}},
-    **NOT_MODIFIED,
-}
+
+def file(what: str, *kinds: str) -> dict[int | str, dict[str, Any]]:
+    """The answers of a route that gives a file."""
+    return tagged(what, kinds, **{"Content-Disposition": DISPOSITION, "Content-Security-Policy": POLICY})
+
 
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
+        "headers": {
+            "Cache-Control": {"description": "`no-store`", "schema": {"type": "string"}},
+            "X-Accel-Buffering": {
+                "description": "`no`: events are not held up on the way",
+                "schema": {"type": "string"},
+            },
+        },
         "description": "Events, each with the state, the phase and, of a search, in seconds of the objective, the best "
         "plan so far (`incumbent_s`), what no plan can beat (`lower_bound_s`), and the `gap` between them.",
         "content": {
@@ -139,6 +167,8 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     documented: dict[int | str, dict[str, Any]] = {status: _problem(REASONS[status]) for status in statuses}
     for status in {429, 503} & documented.keys():
         documented[status]["headers"] = {"Retry-After": RETRY_AFTER}
+    for status in {401, 403} & documented.keys():
+        documented[status]["headers"] = {"WWW-Authenticate": CHALLENGE}
     documented["default"] = _problem("Anything else that goes wrong.")
     return documented
 

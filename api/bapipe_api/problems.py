@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
+from http import HTTPMethod, HTTPStatus
 from typing import Annotated
 
 from fastapi import FastAPI, Request, Response
@@ -13,8 +13,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from bapipe.errors import Fault, InvalidInputError
+from bapipe_api.database import brief
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -92,11 +94,25 @@ async def _http(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code)
     said = "there is nothing here; /openapi.json lists what there is" if status == HTTPStatus.NOT_FOUND else None
     detail = f"{request.method} {request.url.path}: {said or status.description or status.phrase}"
-    return problem_response(status, [Fault(status.name.lower(), detail)], error.headers)
+    headers = dict(error.headers or {})
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return problem_response(status, [Fault(status.name.lower(), detail)], headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods of the address, each of which is a route of its own."""
+    routes = request.app.router.routes
+    return [
+        method.value
+        for method in HTTPMethod
+        if any(route.matches({**request.scope, "method": method.value})[0] == Match.FULL for route in routes)
+    ]
 
 
 async def _store_unavailable(request: Request, error: Exception) -> Response:
-    log.error("the store does not answer: %s", error)
+    assert isinstance(error, SQLAlchemyError)
+    log.error("the store does not answer: %s", brief(error))
     fault = Fault("store_unavailable", "the service cannot reach its store; try again later")
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, [fault], {"Retry-After": "5"})
 

@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from bapipe_api.database import brief
 from bapipe_api.kinds import Kind
 from bapipe_api.leases import Lease, Leases
 from bapipe_api.logs import job_id_of_thread
@@ -201,9 +202,3 @@ class Runner:
         for held in mine:
             if (progress := held.due()) is not None:
                 self._leases.note(held.lease, progress)
-
-
-def brief(error: SQLAlchemyError) -> str:
-    """Without the statement, whose parameters may be megabytes."""
-    lines = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

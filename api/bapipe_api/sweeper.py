@@ -8,10 +8,10 @@ import time
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from bapipe_api.database import brief
 from bapipe_api.leases import Leases, tell
 from bapipe_api.metrics import Metrics
 from bapipe_api.queue import Queue
-from bapipe_api.runner import brief
 
 FORGET_LEASES = 30
 """Workers that were not heard of for so many leases are forgotten."""

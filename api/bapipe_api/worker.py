@@ -16,13 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bapipe.child import warm_up
 from bapipe.replays import MODULES
-from bapipe_api.database import Database
+from bapipe_api.database import Database, brief
 from bapipe_api.engines import distributed_leases, kinds_of_work, machine_prefix, renewal_s, worker_name
 from bapipe_api.leases import Leases
 from bapipe_api.metrics import Metrics
 from bapipe_api.migrate import migrate
 from bapipe_api.queue import NAME, TASK, Queue, conninfo
-from bapipe_api.runner import Runner, brief
+from bapipe_api.runner import Runner
 from bapipe_api.settings import Settings
 from bapipe_api.sweeper import Sweeper
 from bapipe_api.work import Tasks

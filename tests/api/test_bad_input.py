@@ -208,5 +208,12 @@ def test_no_such_thing(http: httpx.Client, method: str, path: str, status: int, 
     assert ("allow" in response.headers) == (status == 405)
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"), [("/v1/plans", "GET, POST"), (f"/v1/emulations/{'0' * 32}", "DELETE, GET"), ("/livez", "GET")]
+)
+def test_a_refused_method_is_told_the_right_ones(http: httpx.Client, path: str, methods: str) -> None:
+    assert ", ".join(sorted(http.patch(path).headers["allow"].split(", "))) == methods
+
+
 def test_the_service_is_well_after_all_this(http: httpx.Client) -> None:
     assert http.get("/readyz").json() == {"status": "ready"}

@@ -116,3 +116,36 @@ def test_problems_are_as_documented(http: httpx.Client, document: dict[str, Any]
     wrong["batch_size"] = 0
     for response in (http.post("/v1/plans", json=wrong), http.get("/v1/plans/none"), http.post("/v1/plans")):
         jsonschema.validate(response.json(), schema(document, "Problem"))
+
+
+ORDINARY = {"date", "content-length", "content-type", "transfer-encoding", "x-content-type-options"}
+"""Headers that need no word about them."""
+
+
+def said_of(document: dict[str, Any], path: str, response: httpx.Response) -> set[str]:
+    """The headers of `response` that its operation does not document."""
+    operation = document["paths"][path][response.request.method.lower()]
+    documented = operation["responses"][str(response.status_code)].get("headers", {})
+    return {name.lower() for name in response.headers} - {name.lower() for name in documented} - ORDINARY
+
+
+def test_the_headers_of_jobs_are_as_documented(http: httpx.Client, document: dict[str, Any]) -> None:
+    bodies = {"plans": PLAN_REQUEST_EXAMPLES, "simulations": SIMULATION_EXAMPLES, "emulations": EMULATION_EXAMPLES}
+    for kind, examples in bodies.items():
+        path, value = f"/v1/{kind}", next(iter(examples.values()))["value"]
+        made = http.post(path, json=value, headers={"Cache-Control": "no-cache", "Prefer": "respond-async"})
+        assert (made.status_code, said_of(document, path, made)) == (202, set())
+        one = made.headers["location"]
+        asked = [http.get(one, headers={"Prefer": "wait=0"}), http.get(one), http.post(path, json=value)]
+        asked += [http.get(one, headers={"If-None-Match": asked[1].headers["etag"]}), http.delete(one)]
+        for response, place in zip(asked, ("/{id}", "/{id}", "", "/{id}", "/{id}"), strict=True):
+            assert said_of(document, path + place, response) == set(), response.request
+        for part in ("trace", "events"):
+            response = http.get(f"{one}/{part}")
+            assert (response.status_code, said_of(document, f"{path}/{{id}}/{part}", response)) == (200, set())
+
+
+def test_the_headers_of_presets_are_as_documented(http: httpx.Client, document: dict[str, Any]) -> None:
+    for name in ("devices", "links", "clusters", "profiles"):
+        response = http.get(f"/v1/presets/{name}")
+        assert (response.status_code, said_of(document, f"/v1/presets/{name}", response)) == (200, set())

@@ -15,17 +15,11 @@ from bapipe_api.collection import PLANS, Collection
 from bapipe_api.dependencies import PlacesDep, ServiceDep, SettingsDep
 from bapipe_api.files import attachment, made
 from bapipe_api.finding import JobId, find
-from bapipe_api.openapi import NOT_MODIFIED, problems
+from bapipe_api.openapi import IF_NONE_MATCH, file, problems
 
 FormatName = Literal["json", "html", "csv", "trace"]
 FORMATS = "; ".join(f"`{name}`: {export.about}" for name, export in EXPORTS.items())
-FILES = {
-    200: {
-        "description": "The file.",
-        "content": {export.media_type.partition(";")[0]: {"schema": {}} for export in EXPORTS.values()},
-    },
-    **NOT_MODIFIED,
-}
+FILES = file("The file.", *(export.media_type.partition(";")[0] for export in EXPORTS.values()))
 
 
 def export_router(jobs: Collection) -> APIRouter:
@@ -38,6 +32,7 @@ def export_router(jobs: Collection) -> APIRouter:
         summary=f"The plan of {jobs.one} as a file" if jobs is not PLANS else "A plan as a file",
         response_class=Response,
         responses={**FILES, **problems(401, 403, 404, 409, 422, 503)},
+        openapi_extra={"parameters": [IF_NONE_MATCH]},
     )
     async def export_job(
         request: Request,

@@ -21,13 +21,17 @@ from bapipe_api.files import attachment, made
 from bapipe_api.finding import JobId, find
 from bapipe_api.openapi import (
     CACHE_CONTROL,
+    ETAG,
     IDEMPOTENCY_KEY,
-    NOT_MODIFIED,
+    IF_NONE_MATCH,
     PREFER,
+    RETRY_AFTER,
     STREAM,
-    TRACE,
+    UNTIL_FINISHED,
+    file,
     problems,
     submitted,
+    tagged,
     with_body,
 )
 from bapipe_api.preferences import WaitSeconds
@@ -122,8 +126,11 @@ def _add_read(router: APIRouter, jobs: Collection) -> None:
         description=f"As it is now or, with `Prefer: wait=N`, as it is when the {jobs.work} has ended or N seconds are "
         "over.",
         response_model=jobs.resource,
-        responses={**NOT_MODIFIED, **problems(401, 403, 404, 503)},
-        openapi_extra={"parameters": [PREFER]},
+        responses={
+            **tagged("The job as it is.", **{"Retry-After": {**RETRY_AFTER, "description": UNTIL_FINISHED}}),
+            **problems(401, 403, 404, 503),
+        },
+        openapi_extra={"parameters": [PREFER, IF_NONE_MATCH]},
     )
     async def get(
         request: Request, job_id: JobId, caller: Reader, service: ServiceDep, wait_s: WaitSeconds
@@ -144,6 +151,7 @@ def _add_cancel(router: APIRouter, jobs: Collection) -> None:
         "is answered.",
         response_model=jobs.resource,
         responses={
+            200: {"description": f"The {jobs.work} has ended.", "headers": {"ETag": ETAG}},
             202: {"description": f"The {jobs.work} is being ended.", "model": jobs.resource},
             **problems(401, 403, 404, 503),
         },
@@ -169,7 +177,8 @@ def _add_events(router: APIRouter, jobs: Collection) -> None:
     )
     async def events(job_id: JobId, caller: Reader, service: ServiceDep, after: LastEvent) -> Response:
         record = await run_in_threadpool(find, service, jobs.kind, job_id, caller.owner)
-        if record.finished and after >= record.last_event:
+        after = after if after <= record.last_event else 0  # what is no event of this job says nothing
+        if record.finished and after == record.last_event:
             return Response(None, HTTPStatus.NO_CONTENT)
         stream = event_stream(service.store, service.watcher, record.id, after)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -183,7 +192,8 @@ def _add_trace(router: APIRouter, jobs: Collection) -> None:
         summary=f"The step of {jobs.one} as a trace",
         description="The replayed step in the Trace Event Format, for Perfetto or chrome://tracing.",
         response_class=Response,
-        responses={**TRACE, **problems(401, 403, 404, 409, 422, 503)},
+        responses={**file("The trace.", "application/json"), **problems(401, 403, 404, 409, 422, 503)},
+        openapi_extra={"parameters": [IF_NONE_MATCH]},
     )
     async def trace(
         request: Request,

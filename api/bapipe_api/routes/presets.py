@@ -14,20 +14,23 @@ from bapipe.presets import clusters, device_kinds, links
 from bapipe.problem import Cluster, DeviceKind, Link, ModelProfile
 from bapipe_api.access import needs
 from bapipe_api.dependencies import PlacesDep
-from bapipe_api.openapi import NOT_MODIFIED, problems
+from bapipe_api.openapi import IF_NONE_MATCH, problems, tagged
 from bapipe_api.problems import RefusedError
 from bapipe_api.resources import tagged_response
 
 router = APIRouter(prefix="/v1/presets", tags=["presets"], dependencies=[Depends(needs("read"))])
 
 MAX_AGE = {"Cache-Control": "max-age=3600"}
+FOUND = "What comes with this release of the service."
+CACHED = {"Cache-Control": {"description": "for how long it need not be asked again", "schema": {"type": "string"}}}
 
 
 @router.get(
     "/devices",
     summary="Kinds of devices",
     response_model=dict[str, DeviceKind],
-    responses={**NOT_MODIFIED, **problems(401, 403, 503)},
+    responses={**tagged(FOUND, **CACHED), **problems(401, 403, 503)},
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def list_devices(request: Request) -> Response:
     """Every kind by its name, each figure with its source."""
@@ -38,7 +41,8 @@ async def list_devices(request: Request) -> Response:
     "/links",
     summary="Links",
     response_model=dict[str, Link],
-    responses={**NOT_MODIFIED, **problems(401, 403, 503)},
+    responses={**tagged(FOUND, **CACHED), **problems(401, 403, 503)},
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def list_links(request: Request) -> Response:
     """Every link by its name, with the source of its figures."""
@@ -49,7 +53,8 @@ async def list_links(request: Request) -> Response:
     "/clusters",
     summary="Example clusters",
     response_model=dict[str, Cluster],
-    responses={**NOT_MODIFIED, **problems(401, 403, 503)},
+    responses={**tagged(FOUND, **CACHED), **problems(401, 403, 503)},
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def list_clusters(request: Request) -> Response:
     """Every example by its name, as a plan request takes it."""
@@ -60,7 +65,8 @@ async def list_clusters(request: Request) -> Response:
     "/profiles",
     summary="Example profiles",
     response_model=dict[str, ExampleSummary],
-    responses={**NOT_MODIFIED, **problems(401, 403, 503)},
+    responses={**tagged(FOUND, **CACHED), **problems(401, 403, 503)},
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def list_profiles(request: Request, places: PlacesDep) -> Response:
     """Every example by its name, in brief."""
@@ -72,7 +78,8 @@ async def list_profiles(request: Request, places: PlacesDep) -> Response:
     "/profiles/{name}",
     summary="An example profile",
     response_model=ModelProfile,
-    responses={**NOT_MODIFIED, **problems(401, 403, 404, 503)},
+    responses={**tagged(FOUND, **CACHED), **problems(401, 403, 404, 503)},
+    openapi_extra={"parameters": [IF_NONE_MATCH]},
 )
 async def get_profile(request: Request, name: str, places: PlacesDep) -> Response:
     """One of them in full, as a plan request takes it."""
