@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,30 @@ def test_the_formula_says_where_fbp_as_wins(written: Path) -> None:
     assert {row[3] for row in cells} == {"yes", "no"}
 
 
+def found() -> dict[str, list[dict[str, Any]]]:
+    """The clusters found last."""
+    return json.loads((DOCS / "fpga" / "clusters.json").read_text(encoding="utf-8"))
+
+
+def test_a_layer_split_over_boards_is_never_slower_and_fits_where_the_whole_one_does_not() -> None:
+    rows = {(row["model"], row["board"], row["batch"], row["link"]): row["step_s"] for row in found()["grid"]}
+    whole = {key[1:]: step_s for key, step_s in rows.items() if key[0] == "vgg16"}
+    assert all(rows["vgg16 split", *key] <= step_s * 1.001 for key, step_s in whole.items())
+    assert max(step_s / rows["vgg16 split", *key] for key, step_s in whole.items()) > 1.2
+    fits = {row["model"]: row["step_s"] is not None for row in found()["limited"] if row["limit_bytes"] == 512 * 2**20}
+    assert fits == {"vgg16": False, "vgg16 split": True}
+
+
+def test_boards_are_split_only_over_slow_links() -> None:
+    split = [row for row in found()["grid"] if row["plan"].startswith("fbp-as")]
+    assert split
+    assert {row["link"] for row in split} == {"10 Gb/s"}
+
+
 def test_somewhere_a_pipeline_is_faster_and_somewhere_it_needs_a_quarter_of_the_memory() -> None:
-    rows = json.loads((DOCS / "fpga" / "clusters.json").read_text(encoding="utf-8"))
+    rows = found()["grid"]
     assert {(row["model"], row["board"]) for row in rows} == {
-        (model, board) for model in ("vgg16", "resnet50") for board in ("VCU118", "VCU129")
+        (model, board) for model in ("vgg16", "vgg16 split", "resnet50") for board in ("VCU118", "VCU129")
     }
     assert max(row["data_parallel_s"] / row["step_s"] for row in rows) >= 1.14
     assert max(row["data_parallel_at_once_bytes"] / row["bytes"] for row in rows) >= 4
