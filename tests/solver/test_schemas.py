@@ -45,8 +45,8 @@ def test_an_example_cluster_validates(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.name)
 def test_an_example_file_validates(path: Path) -> None:
-    name = "cluster" if path.name.endswith(".cluster.json") else "model-profile"
-
+    kinds = {".cluster.json": "cluster", ".request.json": "plan-request"}
+    name = next((kind for end, kind in kinds.items() if path.name.endswith(end)), "model-profile")
     validator(name).validate(json.loads(path.read_text(encoding="utf-8")))
 
 
