@@ -11,7 +11,7 @@ from torch import nn
 from bapipe.errors import Fault, InvalidInputError
 from bapipe_executor.batch import Batch
 from bapipe_executor.cut_finder import layered
-from bapipe_executor.factories import sibling
+from bapipe_executor.factories import load_factory, sibling
 from bapipe_executor.layered_model import LayeredModel
 
 
@@ -34,8 +34,9 @@ def default_data(model: str) -> str:
     """The factory beside the model's that has its name with `_data`.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: there is none, or the model's is not there.
     """
+    load_factory(model, "/model")
     found = sibling(model, f"{model.rpartition(':')[2]}_data")
     if found is None:
         detail = f"say with --data which batches {model} reads: module:factory, called with the number of samples"

@@ -105,13 +105,13 @@ def run(plan: Plan, spec: RunSpec, device: torch.device, board: Path) -> None:
     seed_generators(spec.seed + 1 + trainer.rank)
     batches = make_batches(plan, spec)
     hooks: list[Hook] = [Reports(), FiniteLoss()]
-    if recorder is not None and spec.report is not None:
-        hooks.append(Recording(recorder, Path(spec.report)))
     if spec.checkpoint is not None:
         checkpoints = Checkpoints(Path(spec.checkpoint))
         saved = checkpoints.resume(trainer) if spec.resume else None
         batches = islice(batches, trainer.steps, None)
         hooks.append(Saving(checkpoints, spec.checkpoint_every, lambda step: emit("checkpoint", step=step), saved))
+    if recorder is not None and spec.report is not None:
+        hooks.append(Recording(recorder, Path(spec.report)))
     if first_of_host():
         emit("ready", step=trainer.steps)
     train(trainer, alike(batches), spec.steps, hooks)

@@ -13,6 +13,7 @@ import torch
 from bapipe.errors import InvalidInputError
 from bapipe.plan import Plan
 from bapipe_executor import launch, run_parts
+from bapipe_executor.networks import default_data
 from bapipe_executor.run_spec import RunSpec
 from harness.orders import one_stage_a_rank
 from harness.plans import make_plan
@@ -95,6 +96,11 @@ def test_a_module_that_cannot_be_imported(plan: Plan, tmp_path: Any, monkeypatch
     (found,) = faults_of(plan, model="broken_module:model")
     assert found[:2] == ("module_failed", "/model")
     assert "SyntaxError" in found[2]
+
+
+def test_a_model_that_is_no_reference_is_not_taken_for_missing_data() -> None:
+    with pytest.raises(InvalidInputError, match=r"/model: 'harness\.faulty' names no factory"):
+        default_data("harness.faulty")
 
 
 def test_more_ranks_than_devices(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,8 @@ def run(
             },
         )
         place = _hosts(hosts, host_rank, rendezvous)
+        if report is not None:
+            report.mkdir(parents=True, exist_ok=True)  # better now than when all steps are done
         with redirect_stdout(sys.stderr):  # what factories print is no answer of the command
             check_run(subject, spec, place)
         last: dict[str, Any] = {}
