@@ -22,6 +22,7 @@ from bapipe_api.records import INTERNAL
 from bapipe_api.waiting import watched
 
 A = TypeVar("A", str, bytes)
+R = TypeVar("R", str, bytes)
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Most:
     place: CapacityLimiter
 
 
-async def aside(request: Request, service: Service, work: Callable[[A], str], subject: A, most: Most) -> str:
+async def aside(request: Request, service: Service, work: Callable[[A], R], subject: A, most: Most) -> R:
     """What `work` makes of `subject`; both have to be picklable.
 
     Raises:
@@ -44,7 +45,7 @@ async def aside(request: Request, service: Service, work: Callable[[A], str], su
     """
     over = threading.Event()
 
-    def work_aside() -> str | CutShort:
+    def work_aside() -> R | CutShort:
         limits = Limits(
             time.monotonic() + most.seconds, most.memory_bytes, lambda: over.is_set() or service.watcher.closed
         )

@@ -127,7 +127,18 @@ def tagged(what: str, kinds: Iterable[str] = (), **headers: dict[str, Any]) -> d
 
 def file(what: str, *kinds: str) -> dict[int | str, dict[str, Any]]:
     """The answers of a route that gives a file."""
-    return tagged(what, kinds, **{"Content-Disposition": DISPOSITION, "Content-Security-Policy": POLICY})
+    coding = {"description": "`gzip`, for who takes that", "schema": {"type": "string"}}
+    vary = {"description": "`Accept-Encoding`", "schema": {"type": "string"}}
+    return tagged(
+        what,
+        kinds,
+        **{
+            "Content-Disposition": DISPOSITION,
+            "Content-Security-Policy": POLICY,
+            "Content-Encoding": coding,
+            "Vary": vary,
+        },
+    )
 
 
 STREAM: dict[int | str, dict[str, Any]] = {

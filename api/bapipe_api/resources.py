@@ -117,7 +117,7 @@ def tagged_response(
 ) -> Response:
     """`content`, or 304 without it for a client that has it already (`If-None-Match`)."""
     all_headers = {"ETag": entity_tag(content), **(headers or {})}
-    if _matches(request.headers.get("if-none-match", ""), all_headers["ETag"]):
+    if has_already(request, all_headers["ETag"]):
         return Response(None, 304, all_headers)
     return Response(content, 200, all_headers, media_type)
 
@@ -127,8 +127,9 @@ def entity_tag(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-def _matches(condition: str, tag: str) -> bool:
-    """By the weak comparison, as RFC 9110 has it for `If-None-Match`."""
+def has_already(request: Request, tag: str) -> bool:
+    """Whether the client has what has this tag: by the weak comparison, as RFC 9110 has it for `If-None-Match`."""
+    condition = request.headers.get("if-none-match", "")
     given = [part.strip().removeprefix("W/") for part in condition.split(",")]
     return tag in given or "*" in given
 

@@ -22,6 +22,7 @@ MODULES = ("bapipe.replays", "bapipe.emulation.emulate", "bapipe.exports")
 """What replays import: to be imported once for all of their processes."""
 
 A = TypeVar("A", str, bytes)
+R = TypeVar("R", str, bytes)
 Replay = Callable[[str], str]
 """From the JSON of what is asked to the JSON of the answer. Raises `InvalidInputError` for what cannot be replayed."""
 
@@ -49,7 +50,7 @@ class SimulationResult(BaseModel):
     faults: tuple[Fault, ...]
 
 
-def replay_isolated(replay: Callable[[A], str], asked: A, limits: Limits) -> str | CutShort:
+def replay_isolated(replay: Callable[[A], R], asked: A, limits: Limits) -> R | CutShort:
     """What `replay` makes of `asked` in a process of its own, or why it was cut short.
 
     Raises:
@@ -119,7 +120,7 @@ def located(faults: Iterable[Fault]) -> list[Fault]:
     ]
 
 
-def _answered(replay: Callable[[A], str], asked: A, send: Send) -> str | InvalidInputError:
+def _answered(replay: Callable[[A], R], asked: A, send: Send) -> R | InvalidInputError:
     """What the child does: there is nothing to send before the end."""
     del send
     try:
