@@ -12,17 +12,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from bapipe.assembly import Assembler, Draft, Found
+from bapipe.assembly import Assembler, Draft
 from bapipe.baselines import measure_baselines
 from bapipe.bottleneck_search import search_bottleneck, settle_ties
 from bapipe.bounds import balanced_bound_s, front_bounds
 from bapipe.candidates import DATA_PARALLEL, WITHOUT_FLUSH, Candidate, candidates
 from bapipe.cost.cut_costs import CutCosts, cut_costs, sends_past_stages
-from bapipe.cuts import Array, Indices, cut_space
+from bapipe.cuts import cut_space
+from bapipe.equal_shares import equal_shares
 from bapipe.errors import InvalidInputError, SolverDisagreementError
-from bapipe.explain import explain, explain_infeasible
+from bapipe.explain import explain_infeasible
 from bapipe.formulations.base import TOLERANCE, OutOfTimeError, PartitionProblem, PartitionResult, Stop
 from bapipe.formulations.bottleneck import best_partition
 from bapipe.formulations.choice import formulation_for
@@ -30,6 +29,7 @@ from bapipe.formulations.period import least_period
 from bapipe.formulations.problem import BottleneckProblem
 from bapipe.formulations.protocol import Formulation
 from bapipe.formulations.step_time import Judge, StepTimeSearch
+from bapipe.incumbent import Incumbent
 from bapipe.outcome import OnProgress, Outcome, Progress
 from bapipe.plan import Baseline
 from bapipe.problem import PlanRequest
@@ -70,10 +70,7 @@ class Search:
         self._assembler = Assembler(self.request)
         self._baselines: list[Baseline] = []
         self._costs: dict[int, CutCosts] = {}
-        self._best: Draft | None = None
-        self._best_s = float("inf")
-        self._bound_s: float | None = None
-        self._found: Found | None = None
+        self._incumbent = Incumbent(self.request, self._report, self._report_now_and_then)
         self._complete = self._exhausted = False
         self._explanation: tuple[str, ...] = ()
         self._prover, self._tolerance = "dp + branch and bound", TOLERANCE
@@ -94,7 +91,9 @@ class Search:
                 bounds = self._first_bounds(todo)
                 self._start_from_equal_shares(todo, bounds)
                 self._step_time(bounds)
-            self._explanation = self._why_nothing_fits(todo) if self._best is None else self._surplus_devices()
+            self._explanation = (
+                self._why_nothing_fits(todo) if self._incumbent.best is None else self._surplus_devices()
+            )
         except OutOfTimeError:
             pass
         return self._outcome()
@@ -102,15 +101,13 @@ class Search:
     def _close(self) -> None:
         """No candidate is left that could beat the incumbent by more than the gap: reports at once what that proves."""
         self._exhausted = True
-        if self._best is not None:
-            least = max(self._threshold(), self._bound_s or 0.0) if self.request.gap else self._best_s
-            self._bound_s = min(least, self._best_s)
+        self._incumbent.close()
         self._report()
 
     def _outcome(self) -> Outcome:
-        bound_s = None if self._exhausted and self._best is None else self._bound_s
+        bound_s = None if self._exhausted and self._incumbent.best is None else self._incumbent.bound_s
         return Outcome(
-            self._found,
+            self._incumbent.found,
             bound_s,
             self._exhausted,
             self._complete,
@@ -124,12 +121,17 @@ class Search:
         self._reported = time.monotonic()
         self.on_progress(Progress(self._phase, self._outcome()))
 
+    def _report_now_and_then(self) -> None:
+        """So that waiting shows progress."""
+        if time.monotonic() - self._reported > REPORT_EVERY_S:
+            self._report()
+
     def _start_from_baselines(self, todo: list[Candidate]) -> None:
         allowed = set(todo)
         for baseline, found in measure_baselines(self.request, self._assembler):
             self._baselines.append(baseline)
             if found is not None and found.candidate in allowed and found.all_reduce == "overlapped":
-                self._take(found)
+                self._incumbent.take(found)
         self._report()
 
     def _start_from_equal_shares(self, todo: list[Candidate], bounds: dict[Candidate, float]) -> None:
@@ -141,12 +143,12 @@ class Search:
             operations = candidate.num_devices * candidate.num_microbatches
             if candidate.schedule == DATA_PARALLEL or candidate.num_devices < most or operations > STARTING_OPERATIONS:
                 continue
-            if bounds.get(candidate, 0.0) >= self._threshold():
+            if bounds.get(candidate, 0.0) >= self._incumbent.threshold_s:
                 continue
             if self._stop():
                 raise OutOfTimeError
-            for cuts in self._equal_shares(candidate):
-                self._take(self._draft(candidate, PartitionResult(cuts, float("inf"))))
+            for cuts in equal_shares(self._problem(candidate), self._space.chain):
+                self._incumbent.take(self._draft(candidate, PartitionResult(cuts, float("inf"))))
 
     def _surplus_devices(self) -> tuple[str, ...]:
         """How many devices reach the same bottleneck; not looked for among very many cuts.
@@ -154,7 +156,7 @@ class Search:
         Raises:
             OutOfTimeError: when the time is up; what is proven stays proven.
         """
-        best, stages = self._best, len(self.request.cluster.devices)
+        best, stages = self._incumbent.best, len(self.request.cluster.devices)
         if best is None or self.request.objective != "bottleneck" or self._space.size > SURPLUS_CUTS:
             return ()
         if sends_past_stages(self.request, self._space.graph):
@@ -193,9 +195,9 @@ class Search:
         formulation = self.formulation or formulation_for(problem, log=self.solver_log)
         self._prover, self._tolerance = formulation.name, formulation.tolerance
         self._complete = self._complete or formulation.works_on_graph
-        if search_bottleneck(problem, formulation, self._assembler, _Kept(self), self._stop, self.deadline_s):
+        if search_bottleneck(problem, formulation, self._assembler, self._incumbent, self._stop, self.deadline_s):
             self._close()
-            settle_ties(problem, self._assembler, _Kept(self), self._stop, self.deadline_s)
+            settle_ties(problem, self._assembler, self._incumbent, self._stop, self.deadline_s)
         return None
 
     def _step_time(self, bounds: dict[Candidate, float]) -> None:
@@ -209,14 +211,14 @@ class Search:
 
     def _first_bounds(self, todo: list[Candidate]) -> dict[Candidate, float]:
         """Of every pipeline, what it cannot beat. Before anything is simulated, that is as if layers were divisible."""
-        self._bound_s = min((self._divisible_bound(candidate) for candidate in todo), default=None)
+        self._incumbent.bound_s = min((self._divisible_bound(candidate) for candidate in todo), default=None)
         for candidate in todo:
             if self._stop():
                 raise OutOfTimeError
             if candidate.schedule == DATA_PARALLEL:
-                self._take(self._assembler.data_parallel(candidate))
+                self._incumbent.take(self._assembler.data_parallel(candidate))
         bounds = {candidate: self._bound(candidate) for candidate in todo if candidate.schedule != DATA_PARALLEL}
-        self._bound_s = min([*bounds.values(), self._best_s]) if bounds else None
+        self._incumbent.bound_s = min([*bounds.values(), self._incumbent.best_s]) if bounds else None
         return bounds
 
     def _without_flush(self, endless: list[Candidate]) -> None:
@@ -227,19 +229,19 @@ class Search:
                 draft = self._draft(candidate, result)
                 if draft is None or not draft.fits:
                     raise SolverDisagreementError(f"{candidate}: what the recursion finds does not fit or execute")
-                self._take(draft)
+                self._incumbent.take(draft)
                 return draft.objective_s(self.request)
 
-            least_period(self._problem(candidate), judge, self._threshold, self._stop)
+            least_period(self._problem(candidate), judge, lambda: self._incumbent.threshold_s, self._stop)
 
     def _prove_all(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """Least bound first; a candidate has the bound of its best division until it comes up, then its tables'."""
         self._phase = "proving"
         queue: list[tuple[float, int, StepTimeSearch | None]] = [(bounds[c], k, None) for k, c in enumerate(pipelines)]
         heapq.heapify(queue)
-        while queue and queue[0][0] < self._threshold():
+        while queue and queue[0][0] < self._incumbent.threshold_s:
             bound, order, search = heapq.heappop(queue)
-            self._note_bound(min(bound, self._best_s))
+            self._incumbent.note_bound(min(bound, self._incumbent.best_s))
             if search is None:
                 search = self._step_time_search(pipelines[order])
                 heapq.heappush(queue, (max(bound, search.bound(self.request.gap)), order, search))
@@ -248,18 +250,18 @@ class Search:
 
     def _settle_ties(self, pipelines: list[Candidate], bounds: dict[Candidate, float]) -> None:
         """Of plans as good as the best, prefers no idle device, then least peak memory, as far as a few batches go."""
-        if self._best is None or self.request.gap:
+        if self._incumbent.best is None or self.request.gap:
             return
         budget = iter(range(TIE_BATCHES))
-        as_good = [c for c in pipelines if bounds[c] <= self._best_s * (1 + TOLERANCE)]
+        as_good = [c for c in pipelines if bounds[c] <= self._incumbent.best_s * (1 + TOLERANCE)]
         for candidate in sorted(as_good, key=lambda c: -c.num_devices):
-            while candidate.num_devices >= self._best.candidate.num_devices:
-                before = self._best
+            while candidate.num_devices >= self._incumbent.best.candidate.num_devices:
+                before = self._incumbent.best
                 try:
                     self._find_tie(candidate, before, budget)
                 except OutOfTimeError:
                     return
-                if self._best is before:
+                if self._incumbent.best is before:
                     break
 
     def _find_tie(self, candidate: Candidate, best: Draft, budget: Iterator[int]) -> None:
@@ -273,7 +275,9 @@ class Search:
         problem = self._problem(candidate)
         if candidate.num_devices == best.candidate.num_devices:
             problem = problem.below(max(best.peak_memory_bytes))
-        search = StepTimeSearch(problem, self._stop, self._best_s * (1 + 2 * TOLERANCE), offer, on_bound=on_bound)
+        search = StepTimeSearch(
+            problem, self._stop, self._incumbent.best_s * (1 + 2 * TOLERANCE), offer, on_bound=on_bound
+        )
         search.judge = self._judge(candidate)
         search.bound()
         search.prove()
@@ -283,7 +287,7 @@ class Search:
         self._phase = "improving"
         until = self._started + IMPROVING_SHARE * (self.deadline_s - self._started)
         for candidate in sorted(pipelines, key=lambda c: bounds[c]):
-            if bounds[candidate] >= self._threshold():
+            if bounds[candidate] >= self._incumbent.threshold_s:
                 continue
             search = StepTimeSearch(self._problem(candidate), lambda: self._stop() or time.monotonic() > until)
             search.judge = self._judge(candidate)
@@ -300,16 +304,18 @@ class Search:
 
     def _prove(self, search: StepTimeSearch, rest: float) -> None:
         def on_bound(bound: float) -> None:
-            self._note_bound(min(bound, rest, self._best_s))
+            self._incumbent.note_bound(min(bound, rest, self._incumbent.best_s))
 
         search.on_bound = on_bound
-        search.prove(self._best_s, self.request.gap)
+        search.prove(self._incumbent.best_s, self.request.gap)
 
     def _step_time_search(self, candidate: Candidate) -> StepTimeSearch:
         def offer(result: PartitionResult) -> None:
             self._offer(candidate, result)
 
-        return StepTimeSearch(self._problem(candidate), self._stop, self._best_s, offer, judge=self._judge(candidate))
+        return StepTimeSearch(
+            self._problem(candidate), self._stop, self._incumbent.best_s, offer, judge=self._judge(candidate)
+        )
 
     def _judge(self, candidate: Candidate) -> Judge | None:
         """The simulated step time, where the replay of a formulation is only a bound: also on FPGAs whose engines share
@@ -337,18 +343,10 @@ class Search:
 
     def _starts(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
         """Partitions to improve: equal shares, then the bottleneck optimum."""
-        yield from self._equal_shares(candidate)
+        yield from equal_shares(self._problem(candidate), self._space.chain)
         balanced = best_partition(self._problem(candidate), self._stop)
         if balanced is not None:
             yield balanced.cuts
-
-    def _equal_shares(self, candidate: Candidate) -> Iterator[tuple[int, ...]]:
-        """Equal shares of work, and of memory, along the topological order."""
-        problem, chain = self._problem(candidate), self._space.chain
-        costs, stages = problem.costs, candidate.num_devices
-        if stages < len(chain):
-            for amount in (costs.work_s, costs.static_bytes + problem.in_flight(0) * costs.stash_bytes):
-                yield _shares(amount[chain], chain, stages)
 
     def _problem(self, candidate: Candidate) -> PartitionProblem:
         communication = self.request.communication if self.request.objective == "bottleneck" else "none"
@@ -367,7 +365,7 @@ class Search:
 
     def _bound(self, candidate: Candidate) -> float:
         """What no partition beats; on FPGAs costed by shape, none whose stages take no more than their layers."""
-        bound, least = self._divisible_bound(candidate), self._best_s * (1 + 2 * TOLERANCE)
+        bound, least = self._divisible_bound(candidate), self._incumbent.best_s * (1 + 2 * TOLERANCE)
         by_shape = self._costs_at(candidate.microbatch_size).by_shape
         if not by_shape or bound > least or candidate.schedule in WITHOUT_FLUSH:
             return bound
@@ -397,67 +395,7 @@ class Search:
         if abs(actual - expected) > TOLERANCE * max(actual, expected) or not found.fits:
             detail = f"the formulation says {expected!r} s, the simulator {actual!r} s, fits: {found.fits}"
             raise SolverDisagreementError(f"{candidate}: {detail}")
-        self._take(found)
-
-    def _take(self, found: Draft | None) -> None:
-        """Keeps the better draft that is allowed and fits; of two as good, the preferred one."""
-        if found is None or not found.fits or not found.obeys_pins(self.request):
-            return
-        value, best = found.objective_s(self.request), self._best
-        tied = abs(value - self._best_s) <= TOLERANCE * value
-        if (tied and best is not None and found.preference < best.preference) or (not tied and value < self._best_s):
-            self._best, self._best_s = found, min(value, self._best_s)
-            self._found = found.found(self.request, explain(self.request, found))
-            self._report()
-
-    def _note_bound(self, bound_s: float) -> None:
-        """Takes a bound over all candidates, and reports it now and then so that waiting shows progress."""
-        self._bound_s = max(bound_s, self._bound_s or 0.0)
-        if time.monotonic() - self._reported > REPORT_EVERY_S:
-            self._report()
-
-    def _threshold(self) -> float:
-        return self._best_s * (1 - max(self.request.gap, TOLERANCE))
+        self._incumbent.take(found)
 
     def _stop(self) -> bool:
         return self.should_stop() or time.monotonic() > self.deadline_s
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """The best plan and the bound of a search, for whoever finds better ones."""
-
-    search: Search
-
-    @property
-    def best(self) -> Draft | None:
-        """The best plan so far."""
-        return self.search._best
-
-    @property
-    def best_s(self) -> float:
-        """Its objective; infinity where there is none."""
-        return self.search._best_s
-
-    @property
-    def threshold_s(self) -> float:
-        """What a better plan must be below."""
-        return self.search._threshold()
-
-    def take(self, found: Draft) -> None:
-        """Keeps the better of two plans that fit."""
-        self.search._take(found)
-
-    def note_bound(self, bound_s: float) -> None:
-        """Takes a bound over all candidates."""
-        self.search._note_bound(bound_s)
-
-
-def _shares(amount: Array, chain: Indices, num_stages: int) -> tuple[int, ...]:
-    """Cuts of `chain` nearest to equal shares of `amount` ([chain], never falling), at least one step a stage."""
-    wanted = amount[-1] * np.arange(1, num_stages) / num_stages
-    places = np.searchsorted(amount, wanted)
-    steps = np.arange(1, num_stages)
-    ahead = np.maximum.accumulate(np.maximum(places, steps) - steps) + steps
-    places = np.minimum(ahead, len(chain) - 1 - num_stages + steps)
-    return (*(int(cut) for cut in chain[places]), int(chain[-1]))

@@ -83,7 +83,7 @@ def test_an_optimum_that_another_method_beats_is_an_error(monkeypatch: pytest.Mo
         return offer(problem, listener, UNEVEN, 6.0)
 
     monkeypatch.setattr("bapipe.bottleneck_search.works_on_cuts", lambda problem: False)
-    monkeypatch.setattr("bapipe.search.Search._start_from_equal_shares", lambda self, todo: None)
+    monkeypatch.setattr("bapipe.search.Search._start_from_equal_shares", lambda self, todo, bounds: None)
     monkeypatch.setattr("bapipe.search.Search._start_from_baselines", lambda self, todo: None)
     with pytest.raises(SolverDisagreementError, match=r"liar says that 6.0 s is the least, and dp that 4.0 s is"):
         plan(asked(), formulation=Liar(say))
