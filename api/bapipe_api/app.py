@@ -76,7 +76,7 @@ def _open(settings: Settings, tasks: Tasks | None, stack: ExitStack) -> Service:
         database,
         max_unfinished=settings.max_unfinished_jobs,
         max_unfinished_per_owner=settings.max_unfinished_jobs_per_key,
-        keep_jobs=settings.keep_plans,
+        keep=settings.keep,
     )
     metrics = Metrics()
     metrics.watch_queue(store.counts)

@@ -6,11 +6,12 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Update, case, delete, exists, select, update
+from sqlalchemy import Update, case, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from bapipe_api.kinds import Kind
 from bapipe_api.records import Ending, Event, Progress, Record, event_json
+from bapipe_api.settings import Keep
 from bapipe_api.states import UNFINISHED, State
 from bapipe_api.tables import EventRow, JobRow, ResultRow
 
@@ -33,20 +34,21 @@ def change(session: Session, statement: Update, progress: Progress | None = None
     return Kind(row.kind)
 
 
-def end(session: Session, statement: Update, ending: Ending, *, keep: int) -> bool:
-    """Ends the one job that `statement` picks, and forgets all but the last `keep` that have ended of its kind.
+def end(session: Session, statement: Update, ending: Ending, *, keep: Keep) -> bool:
+    """Ends the one job that `statement` picks, and forgets those of its kind that ended before what is to be kept.
 
     False when it picks none: nothing is then changed. What was asked is kept only where something may be made of it:
     beside an answer that does not embed it.
     """
     values: dict[str, Any] = {"state": ending.state, "finished_at": datetime.now(UTC), "error": ending.error}
-    values |= {"worker": None, "lease_token": None, "lease_until": None, "request": ""}
+    values |= {"worker": None, "lease_token": None, "lease_until": None, "request": "", "kept_bytes": 0}
     if ending.result is not None:
         result = ResultRow(id=uuid.uuid4().hex, document=ending.result)
         session.add(result)
         session.flush()
         values["result_id"] = result.id
-        values["request"] = case((JobRow.kind == Kind.PLAN, ""), else_=JobRow.request)
+        values["request"] = request = case((JobRow.kind == Kind.PLAN, ""), else_=JobRow.request)
+        values["kept_bytes"] = func.length(request) + len(ending.result)
     kind = change(session, statement, ending.progress, **values)
     if kind is not None:
         _forget_oldest(session, kind, keep)
@@ -55,10 +57,24 @@ def end(session: Session, statement: Update, ending: Ending, *, keep: int) -> bo
     return kind is not None
 
 
-def _forget_oldest(session: Session, kind: str, keep: int) -> None:
-    """Deletes all but the last `keep` jobs of a kind that have ended, and results that no job refers to any more."""
-    newest_first = select(JobRow.id, JobRow.result_id).where(JobRow.kind == kind, JobRow.finished_at.is_not(None))
-    surplus = session.execute(newest_first.order_by(JobRow.finished_at.desc()).offset(keep)).all()
+def _forget_oldest(session: Session, kind: Kind, keep: Keep) -> None:
+    """Deletes all but the last jobs of a kind that have ended, and results that no job refers to any more.
+
+    The very last one stays, however long it is.
+    """
+    newest_first = (JobRow.finished_at.desc(), JobRow.id)
+    ranked = (
+        select(
+            JobRow.id,
+            JobRow.result_id,
+            func.row_number().over(order_by=newest_first).label("rank"),
+            func.sum(JobRow.kept_bytes).over(order_by=newest_first).label("bytes"),
+        )
+        .where(JobRow.kind == kind, JobRow.finished_at.is_not(None))
+        .subquery()
+    )
+    too_much = (ranked.c.bytes > keep.bytes) & (ranked.c.rank > 1)
+    surplus = session.execute(select(ranked).where((ranked.c.rank > keep.jobs) | too_much)).all()
     if not surplus:
         return
     ids = [row.id for row in surplus]

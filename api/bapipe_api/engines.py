@@ -28,15 +28,23 @@ def make_engine(
     """The engine of the service, not started."""
     if settings.distributed:
         return _distributed(settings, database, metrics, worker)
-    leases = Leases(database, worker, lease_s=None, max_attempts=settings.max_attempts, keep_jobs=settings.keep_plans)
+    leases = _leases(settings, database, worker, lease_s=None)
     runner = Runner(leases, kinds_of_work(settings, tasks), metrics)
     return EmbeddedEngine(leases, runner, metrics, slots=settings.max_concurrent_solves)
 
 
 def distributed_leases(settings: Settings, database: Database, worker: str) -> Leases:
     """Leases that run out."""
+    return _leases(settings, database, worker, lease_s=settings.lease_s)
+
+
+def _leases(settings: Settings, database: Database, worker: str, lease_s: float | None) -> Leases:
     return Leases(
-        database, worker, lease_s=settings.lease_s, max_attempts=settings.max_attempts, keep_jobs=settings.keep_plans
+        database,
+        worker,
+        lease_s=lease_s,
+        max_attempts=settings.max_attempts,
+        keep=settings.keep,
     )
 
 

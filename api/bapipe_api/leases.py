@@ -17,6 +17,7 @@ from bapipe_api.database import Database
 from bapipe_api.kinds import Kind
 from bapipe_api.metrics import Metrics
 from bapipe_api.records import Ending, Progress, cancelled, killed
+from bapipe_api.settings import Keep
 from bapipe_api.states import HELD, State
 from bapipe_api.tables import JobRow, WorkerRow
 
@@ -49,13 +50,13 @@ class Leases:
     """
 
     def __init__(
-        self, database: Database, worker: str, *, lease_s: float | None, max_attempts: int, keep_jobs: int
+        self, database: Database, worker: str, *, lease_s: float | None, max_attempts: int, keep: Keep
     ) -> None:
         self._database = database
         self.worker = worker
         self._lease_s = lease_s
         self._max_attempts = max_attempts
-        self._keep_jobs = keep_jobs
+        self._keep = keep
 
     def claim(self, job_id: str) -> Lease | None:
         """Takes this job, unless it no longer waits."""
@@ -96,7 +97,7 @@ class Leases:
     def finish(self, lease: Lease, ending: Ending) -> bool:
         """Ends a job; False when it is no longer held, and this ending is of no account."""
         with self._database.write() as session:
-            return end(session, _held(lease), ending, keep=self._keep_jobs)
+            return end(session, _held(lease), ending, keep=self._keep)
 
     def release(self, lease: Lease) -> bool:
         """Lets a job wait for another worker, as if this attempt had not been begun."""
@@ -169,7 +170,7 @@ class Leases:
             return State.QUEUED if self._put_back(session, job_id, token) else self._drop(session, job_id, token)
         ending = killed(attempt, result)
         picked = job(job_id, State.RUNNING).where(JobRow.lease_token == token)
-        ended = end(session, picked, ending, keep=self._keep_jobs)
+        ended = end(session, picked, ending, keep=self._keep)
         return State.FAILED if ended else self._drop(session, job_id, token)
 
     def _put_back(self, session: Session, job_id: str, token: str, **values: Any) -> bool:
@@ -180,7 +181,7 @@ class Leases:
     def _drop(self, session: Session, job_id: str, token: str) -> State | None:
         """Nobody works any more on a job that was to be cancelled: it is."""
         picked = job(job_id, State.CANCELLING).where(JobRow.lease_token == token)
-        ended = end(session, picked, cancelled(), keep=self._keep_jobs)
+        ended = end(session, picked, cancelled(), keep=self._keep)
         return State.CANCELLED if ended else None
 
 

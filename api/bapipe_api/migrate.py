@@ -31,8 +31,8 @@ def current(database: Database) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
-def migrate(database: Database) -> None:
-    """Brings the database to `head`, whatever it was; other processes that try the same wait.
+def migrate(database: Database, revision: str = "head") -> None:
+    """Brings the database up to `revision`, whatever it was; other processes that try the same wait.
 
     Raises:
         UnusableStoreError: it cannot be reached, or is something else than a store of this or an earlier release.
@@ -46,7 +46,7 @@ def migrate(database: Database) -> None:
             _refuse_others(connection, database.place)
             config = _config()
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, revision)
     except OSError as error:
         raise UnusableStoreError(f"{error.filename}: {error.strerror}") from None
     except SQLAlchemyError as error:

@@ -112,6 +112,11 @@ def job_response(record: Record, status: int = 200, headers: Mapping[str, str] |
     return Response(content, status, {**tag, **(headers or {})}, "application/json")
 
 
+def tagged_job(request: Request, record: Record, headers: Mapping[str, str]) -> Response:
+    """The job, or 304 without it for a client that has it already."""
+    return tagged_response(request, document(record), "application/json", headers)
+
+
 def tagged_response(
     request: Request, content: bytes, media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:

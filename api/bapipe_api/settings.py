@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -11,6 +11,13 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 FORMS = "write sqlite:///path/to/file.sqlite3 or postgresql://user:password@host/database"
+
+
+class Keep(NamedTuple):
+    """How much is kept of what has ended, of each kind of job: so many, and so much of what they asked and found."""
+
+    jobs: int
+    bytes: int
 
 
 def _database_url(url: str) -> str:
@@ -32,9 +39,9 @@ class Settings(BaseSettings):
     `max_layers_times_devices` bounds the size of a problem, `max_simulated_operations` that of a plan to simulate.
     `max_concurrent_solves` searches run at once in one process: the service itself on SQLite, each worker on
     PostgreSQL. `max_unfinished_jobs` may wait or run in all; others are refused. `max_wait_s` is the longest that a
-    request waits for its plan before it is told where to find it later. Of the plans whose search has ended, the last
-    `keep_plans` are kept. A worker that is not heard of for `lease_s` has lost its jobs, and a job that was lost
-    `max_attempts` times is given up.
+    request waits for its answer before it is told where to find it later. Of the plans whose search has ended, the last
+    `keep_plans` are kept, of `keep_bytes` in all, and as many of simulations and emulations. A worker that is not heard
+    of for `lease_s` has lost its jobs, and a job that was lost `max_attempts` times is given up.
     """
 
     model_config = SettingsConfigDict(env_prefix="BAPIPE_", frozen=True)
@@ -43,6 +50,7 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     database_url: Annotated[str, AfterValidator(_database_url)] = "sqlite:///bapipe.sqlite3"
     keep_plans: Annotated[int, Field(ge=1)] = 1000
+    keep_bytes: Annotated[int, Field(ge=1)] = 4 * 2**30
     max_body_bytes: Annotated[int, Field(ge=1)] = 16 * 2**20
     header_timeout_s: Annotated[float, Field(gt=0)] = 10.0
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
@@ -64,6 +72,11 @@ class Settings(BaseSettings):
         """Where the store is, with the driver that is used."""
         parsed = make_url(self.database_url)
         return parsed.set(drivername="postgresql+psycopg") if self.distributed else parsed
+
+    @property
+    def keep(self) -> Keep:
+        """How much is kept of what has ended."""
+        return Keep(self.keep_plans, self.keep_bytes)
 
     @property
     def distributed(self) -> bool:

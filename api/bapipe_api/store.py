@@ -18,6 +18,7 @@ from bapipe_api.changes import change, end, event_of, job, record_of
 from bapipe_api.database import Database
 from bapipe_api.kinds import Kind
 from bapipe_api.records import Event, Record, cancelled, event_json
+from bapipe_api.settings import Keep
 from bapipe_api.states import PROVEN, UNFINISHED, State
 from bapipe_api.tables import CheckRow, EventRow, IdempotencyRow, JobRow, ResultRow
 
@@ -80,11 +81,9 @@ class Page:
 class Store:
     """Jobs in a database. Methods block; all are thread-safe."""
 
-    def __init__(
-        self, database: Database, *, max_unfinished: int, max_unfinished_per_owner: int, keep_jobs: int
-    ) -> None:
+    def __init__(self, database: Database, *, max_unfinished: int, max_unfinished_per_owner: int, keep: Keep) -> None:
         self._database = database
-        self._keep = keep_jobs
+        self._keep = keep
         self._most = max_unfinished
         self._most_per_owner = max_unfinished_per_owner
 
@@ -254,8 +253,8 @@ def _from_cache(session: Session, new: Submission) -> Submitted | None:
     found, document = row
     if found.owner == new.owner:
         return Submitted(record_of(found, document), "cache")
-    shared = {"result_id": found.result_id, "request": found.request, "finished_at": datetime.now(UTC)}
-    made = _insert(session, new, State(found.state), **shared)
+    shared = {"result_id": found.result_id, "request": found.request, "kept_bytes": found.kept_bytes}
+    made = _insert(session, new, State(found.state), **shared, finished_at=datetime.now(UTC))
     return Submitted(record_of(made, document), "cache")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Float, ForeignKey, Index, Integer, MetaData, Text
+from sqlalchemy import BigInteger, DateTime, Float, ForeignKey, Index, Integer, MetaData, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -50,7 +50,8 @@ class JobRow(Base):
 
     `request` is dropped when the answer embeds it, as a plan does, and when nobody waits for one. A worker holds the
     job while `lease_token` is its own, until `lease_until` (seconds of the database's clock since 1970; None: for as
-    long as the process lives). `attempt` counts how often the job was begun, `last_event` its events.
+    long as the process lives). `attempt` counts how often the job was begun, `last_event` its events. `kept_bytes` is
+    the length of what is kept of one that has ended: its answer, and `request`.
     """
 
     __tablename__ = "jobs"
@@ -71,11 +72,12 @@ class JobRow(Base):
     lease_token: Mapped[str | None] = mapped_column(Text)
     lease_until: Mapped[float | None] = mapped_column(Float(53))
     last_event: Mapped[int] = mapped_column(Integer)
+    kept_bytes: Mapped[int] = mapped_column(BigInteger, server_default="0")
 
     __table_args__ = (
         Index(None, "owner", "created_at", "id"),
         Index(None, "state", "created_at"),
-        Index(None, "finished_at"),
+        Index(None, "kind", "finished_at", "id", "result_id", "kept_bytes"),
         Index(None, "cache_key"),
         Index(None, "result_id"),
     )

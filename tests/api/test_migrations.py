@@ -50,6 +50,34 @@ def test_migrating_again_changes_nothing(database: Database) -> None:
     assert current(database) == head()
 
 
+OLD_ROWS = (
+    "INSERT INTO results (id, document) VALUES ('r', '{\"status\": 1}')",
+    "INSERT INTO jobs (id, kind, owner, state, created_at, finished_at, request, result_id, attempt, last_event) "
+    "VALUES ('ended', 'plan', '', 'succeeded', '2026-01-01', '2026-01-02', '', 'r', 1, 3), "
+    "('failed', 'plan', '', 'failed', '2026-01-01', '2026-01-02', '{}', NULL, 1, 3), "
+    "('waits', 'plan', '', 'queued', '2026-01-01', NULL, '{}', NULL, 0, 1)",
+    "INSERT INTO events (job_id, sequence, data) VALUES ('ended', 3, '{}')",
+)
+
+
+def test_an_upgrade_keeps_what_is_there(database: Database) -> None:
+    migrate(database, "0001")
+    with database.writer.begin() as connection:
+        for row in OLD_ROWS:
+            connection.exec_driver_sql(row)
+    migrate(database)
+    with database.engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT id, state, result_id, kept_bytes FROM jobs ORDER BY id").fetchall()
+        events = connection.exec_driver_sql("SELECT job_id FROM events").fetchall()
+    assert [tuple(row) for row in rows] == [
+        ("ended", "succeeded", "r", 13),
+        ("failed", "failed", None, 2),
+        ("waits", "queued", None, 0),
+    ]
+    assert [tuple(row) for row in events] == [("ended",)]
+    assert differences(database) == []
+
+
 def test_many_may_start_at_once(database: Database) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: migrate(database), range(4)))

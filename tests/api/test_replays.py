@@ -99,6 +99,15 @@ def test_as_many_of_each_kind_are_kept(start_service: Any) -> None:
     assert [httpx.get(url + location).status_code for location in (plan, *ended)] == [200, 404, 200, 200]
 
 
+def test_what_is_kept_of_each_kind_is_bounded(start_service: Any, tmp_path: Path) -> None:
+    url = start_service(scripted=True, keep_bytes=1).url
+    locations = [asked(url, subject).headers["location"] for subject in (SIMULATIONS, PLANS, SIMULATIONS)]
+    assert [httpx.get(url + location).status_code for location in locations] == [404, 200, 200]
+    with closing(sqlite3.connect(tmp_path / "plans.sqlite3")) as connection:
+        kept = "SELECT sum(length(request) + length(document)) FROM jobs JOIN results ON results.id = result_id"
+        assert connection.execute(kept).fetchone() == connection.execute("SELECT sum(kept_bytes) FROM jobs").fetchone()
+
+
 def test_traces_are_those_of_python(http: httpx.Client) -> None:
     simulated, emulated = SIMULATIONS.asked(), EMULATIONS.asked()
     plan, asked_for = parse(Plan, simulated), parse(EmulationRequest, emulated)

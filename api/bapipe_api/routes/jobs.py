@@ -37,7 +37,7 @@ from bapipe_api.openapi import (
 from bapipe_api.preferences import WaitSeconds
 from bapipe_api.problems import refuse
 from bapipe_api.reading import canonical, read_body
-from bapipe_api.resources import document, job_response, summary, tagged_response
+from bapipe_api.resources import job_response, summary, tagged_job
 from bapipe_api.states import State
 from bapipe_api.store import PageTokenError
 from bapipe_api.submissions import answered, cancel, submit, unread
@@ -89,7 +89,7 @@ def _add_create(router: APIRouter, jobs: Collection) -> None:
                 await run_in_threadpool(cancel, service, record)
         headers = {"Location": f"{jobs.path}/{record.id}", "Cache": "hit" if job.origin == "cache" else "miss"}
         if record.finished:
-            return job_response(record, HTTPStatus.OK, headers)
+            return await run_in_threadpool(job_response, record, HTTPStatus.OK, headers)
         return job_response(record, HTTPStatus.ACCEPTED, headers | {"Retry-After": str(POLL_AFTER_S)})
 
 
@@ -139,7 +139,7 @@ def _add_read(router: APIRouter, jobs: Collection) -> None:
         with suppress(ClientLeftError):
             record = await until_finished(request, service, record, wait_s)
         headers = {} if record.finished else {"Retry-After": str(POLL_AFTER_S)}
-        return tagged_response(request, document(record), "application/json", headers)
+        return await run_in_threadpool(tagged_job, request, record, headers)
 
 
 def _add_cancel(router: APIRouter, jobs: Collection) -> None:

@@ -1,4 +1,5 @@
-"""A storm: jobs are submitted while processes are killed at random; then it is counted what became of them."""
+"""A storm: jobs of every kind are submitted while processes are killed at random; then it is counted what became of
+them."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from sqlalchemy import select
 from bapipe_api import Settings
 from bapipe_api.database import Database
 from bapipe_api.tables import EventRow, JobRow
+from serving.asking import PLANS, SUBJECTS, Subject
 from serving.deployments import Deployment
 from serving.postgres import Cluster
 from serving.processes import Service, end, solvers, until
@@ -33,7 +35,8 @@ Target = tuple[str, Callable[[random.Random], None]]
 
 @dataclass
 class Storm:
-    """What is killed, what was accepted, and the answers that were seen when they were first there."""
+    """What is killed, which jobs were accepted (their addresses), and the answers that were seen when they were first
+    there. `body` is of a plan."""
 
     deployment: Deployment
     body: dict[str, Any]
@@ -64,7 +67,8 @@ class Storm:
             events: dict[str, list[EventRow]] = {}
             for event in session.scalars(select(EventRow).order_by(EventRow.sequence)):
                 events.setdefault(event.job_id, []).append(event)
-            return [fault for job in self.accepted for fault in _faults(rows.get(job), events.get(job, []))]
+            ids = [location.rpartition("/")[2] for location in self.accepted]
+            return [fault for job in ids for fault in _faults(rows.get(job), events.get(job, []))]
 
     def _targets(self) -> list[Target]:
         targets: list[Target] = [("service", self._kill_api), ("solver", self._kill_solver)]
@@ -111,17 +115,18 @@ class Storm:
         with self.deployment.client(timeout=10) as client:
             while not over.is_set():
                 number += 1
-                body = {**self.body, "batch_size": 8 * number}
-                self._submit_once(client, body, over)
+                subject = SUBJECTS[number % len(SUBJECTS)]
+                body = {**self.body, "batch_size": 8 * number} if subject == PLANS else subject.asked("sleep")
+                self._submit_once(client, subject, body, over)
                 over.wait(0.4)
 
-    def _submit_once(self, client: httpx.Client, body: dict[str, Any], over: Event) -> None:
+    def _submit_once(self, client: httpx.Client, subject: Subject, body: dict[str, Any], over: Event) -> None:
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
             with suppress(httpx.TransportError, ZeroDivisionError):
-                response = client.post("/v1/plans", json=body, headers=headers)
+                response = client.post(subject.path, json=body, headers=headers)
                 if response.is_success:
-                    self.accepted.append(response.json()["id"])
+                    self.accepted.append(response.headers["location"])
                     return
                 assert response.status_code == 503, response.text
             if over.wait(0.2):
@@ -129,7 +134,7 @@ class Storm:
 
     def _ended(self, client: httpx.Client, job: str) -> bool:
         try:
-            response = client.get(f"/v1/plans/{job}")
+            response = client.get(job)
         except httpx.TransportError:
             return False
         if response.status_code == 503:
