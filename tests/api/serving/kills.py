@@ -47,11 +47,13 @@ class Storm:
     seen: dict[str, bytes] = field(default_factory=dict)
 
     def rage(self, kills: int, pause_s: float = 1.0) -> None:
-        """Kills so many times, while jobs are submitted and looked at; ends when all of them have ended."""
+        """Kills so many times, each time after another job was accepted; ends when all of them have ended."""
         draw = random.Random(self.seed)
         with self._submitting():
             for _ in range(kills):
+                before = len(self.accepted)
                 time.sleep(draw.uniform(0.5, 1.5) * pause_s)
+                until(lambda: len(self.accepted) > before, SETTLED_S)  # noqa: B023  called in this turn
                 name, kill = draw.choice(self._targets())
                 kill(draw)
                 self.kills.append(name)
