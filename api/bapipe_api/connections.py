@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bapipe.errors import Fault
+from bapipe_api.problems import problem_response
 
 
 class TimedProtocol(H11Protocol):
@@ -23,6 +28,15 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is refused as everything else is."""
+        fault = Fault("not_http", "this is no HTTP request that can be read")
+        refusal = problem_response(HTTPStatus.BAD_REQUEST, [fault], {"Connection": "close"})
+        begin = h11.Response(status_code=refusal.status_code, headers=refusal.raw_headers, reason=b"Bad Request")
+        for event in (begin, h11.Data(data=bytes(refusal.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()

@@ -19,6 +19,8 @@ from bapipe.errors import Fault, InvalidInputError
 from bapipe_api.database import brief
 
 MEDIA_TYPE = "application/problem+json"
+MOST_SHOWN = 100
+"""Characters of an address that are said again."""
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,9 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     said = "there is nothing here; /openapi.json lists what there is" if status == HTTPStatus.NOT_FOUND else None
-    detail = f"{request.method} {request.url.path}: {said or status.description or status.phrase}"
+    path = request.url.path
+    shown = path if len(path) <= MOST_SHOWN else f"{path[:MOST_SHOWN]}…"
+    detail = f"{request.method} {shown}: {said or status.description or status.phrase}"
     headers = dict(error.headers or {})
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_allowed(request))

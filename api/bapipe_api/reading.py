@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 
 from anyio import to_thread
 from fastapi import Request
@@ -14,11 +15,16 @@ from pydantic import BaseModel
 
 from bapipe_api.aside import Most, aside
 from bapipe_api.dependencies import Places, Service
+from bapipe_api.problems import RefusedError
 from bapipe_api.settings import Settings
 
 SMALL_VALUES = 50_000
 """So many values are read here: a network of some hundred layers."""
 
+MOST_WAITING = 8
+"""So many large ones are held in memory while another is read."""
+
+RETRY_AFTER_S = 5
 MOST_SECONDS = 60.0
 MOST_MEMORY_BYTES = 2**29
 
@@ -33,10 +39,13 @@ async def read_body(
 
     Raises:
         InvalidInputError: with every fault of the body; or it is too much to be read.
-        RefusedError: 503 when the service stops, or the client has left, while a large one is read.
+        RefusedError: 503 when too many large ones wait for each other, or when the service stops meanwhile.
     """
     if body.count(b",") < SMALL_VALUES:
         return await to_thread.run_sync(read, body, limiter=places.bodies)
+    if places.large_bodies.statistics().tasks_waiting >= MOST_WAITING:
+        detail = "as many large bodies wait to be read as may; try again later"
+        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, {"Retry-After": str(RETRY_AFTER_S)})
     return await aside(request, service, read, body, Most(MOST_SECONDS, MOST_MEMORY_BYTES, places.large_bodies))
 
 

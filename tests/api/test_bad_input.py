@@ -206,6 +206,7 @@ def test_no_such_thing(http: httpx.Client, method: str, path: str, status: int, 
     response = http.request(method, path)
     assert codes(problem(response, status)) == [code]
     assert ("allow" in response.headers) == (status == 405)
+    assert len(response.content) < 1000
 
 
 @pytest.mark.parametrize(

@@ -62,3 +62,22 @@ def test_a_slow_search_is_not_a_slow_request(hasty: str, request_json: dict[str,
         time.sleep(1)
         connection.sendall(body[100:])
         assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x00\x05hello\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: elsewhere\r\n\r\n",
+        b"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_like_everything_else(service: Any, sent: bytes) -> None:
+    with connected(service.url) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        head, _, body = b"".join(iter(lambda: connection.recv(65_536), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in head
+    assert [fault["code"] for fault in json.loads(body)["errors"]] == ["not_http"]

@@ -35,7 +35,7 @@ NameQuery = Annotated[str, Query(max_length=200, description="what the model is 
     "/v1/plans:validate",
     summary="Check a plan request",
     response_model=Validation,
-    responses=problems(401, 403, 408, 413, 415, 422),
+    responses=problems(401, 403, 408, 413, 415, 422, 503),
     openapi_extra=with_body(PLAN_REQUEST),
 )
 async def validate_request(
@@ -50,7 +50,7 @@ async def validate_request(
     "/v1/profiles:import",
     summary="Read a profile of any known format",
     response_model=ModelProfile,
-    responses=problems(401, 403, 408, 413, 415, 422),
+    responses=problems(401, 403, 408, 413, 415, 422, 503),
     openapi_extra=with_body({}, kinds=ANY_FILE),
 )
 async def import_profile(
