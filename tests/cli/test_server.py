@@ -231,6 +231,42 @@ def test_ctrl_c_cancels_the_job(command: str, scripted: Service, profile: Any, c
         assert {each.state for each in listed() if each.id == job.id} == {"cancelled"}
 
 
+@pytest.fixture
+def hanging(write: Any) -> str:
+    """A plan whose simulation by a scripted service does not end."""
+    plan = json.loads(to_json(plan_on(fpga(on_chip_bytes=2500, fifo_bytes=1000))))
+    plan["request"]["profile"]["name"] = "spin"
+    path: str = write("hanging.json", plan)
+    return path
+
+
+def simulating(plan: str, url: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bapipe_cli", "simulate", plan, "--server", url]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_the_second_ctrl_c_leaves_nothing_behind(scripted: Service, hanging: str) -> None:
+    with Client(scripted.url) as client, simulating(hanging, scripted.url) as process:
+        (job,) = until(lambda: list(client.simulations(states=["running"])))
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        until(lambda: b"Ctrl-C again" in process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert until(lambda: client.simulation_job(job.id).state == "cancelled")
+
+
+def test_a_service_that_ends_midway(tmp_path: Path, hanging: str) -> None:
+    service = start(tmp_path / "midway", scripted=True)
+    with Client(service.url) as client, simulating(hanging, service.url) as process:
+        assert until(lambda: list(client.simulations(states=["running"])))
+        end(service)
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (6, b"")
+    assert said.startswith(b"bapipe: GET ")
+    assert b"Traceback" not in said
+
+
 def everywhere(request_file: str, plan: str) -> list[list[str]]:
     return [
         ["simulate", plan],
