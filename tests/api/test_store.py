@@ -18,6 +18,7 @@ from bapipe_api.leases import Leases, tell
 from bapipe_api.metrics import Metrics
 from bapipe_api.migrate import migrate
 from bapipe_api.records import Ending, cancelled
+from bapipe_api.settings import Keep
 from bapipe_api.states import State
 from bapipe_api.store import PageTokenError, Store, Submission
 from bapipe_api.tables import JobRow
@@ -39,12 +40,12 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 @pytest.fixture
 def store(database: Database) -> Store:
-    return Store(database, max_unfinished=100, max_unfinished_per_owner=100, keep_jobs=KEEP)
+    return Store(database, max_unfinished=100, max_unfinished_per_owner=100, keep=Keep(KEEP, 2**20))
 
 
 @pytest.fixture
 def leases(database: Database) -> Leases:
-    return Leases(database, "worker-1", lease_s=10.0, max_attempts=2, keep_jobs=KEEP)
+    return Leases(database, "worker-1", lease_s=10.0, max_attempts=2, keep=Keep(KEEP, 2**20))
 
 
 def asked(number: int = 0, *, owner: str = "a", kind: Kind = Kind.PLAN, key: str | None = None) -> Submission:
