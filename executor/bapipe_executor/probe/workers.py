@@ -45,7 +45,8 @@ def device_ids(workers: Sequence[Worker]) -> list[str]:
 
 
 def kinds_of(workers: Sequence[Worker]) -> tuple[DeviceKind, ...]:
-    """Each kind once: the preset of that name, else a kind with the least memory that a rank of it has.
+    """Each kind once: the preset of that name, if it says how much memory there is, else a kind with the least memory
+    that a rank of it has.
 
     Ranks on CPUs share the memory of their host.
     """
@@ -54,9 +55,12 @@ def kinds_of(workers: Sequence[Worker]) -> tuple[DeviceKind, ...]:
     for worker in workers:
         share = worker.memory_bytes if worker.type == "cuda" else worker.memory_bytes // sharing[worker.host]
         shares.setdefault(worker.kind, []).append(share)
-    return tuple(device_kinds().get(kind) or _kind(kind, min(sizes)) for kind, sizes in shares.items())
+    return tuple(_kind(name, min(sizes)) for name, sizes in shares.items())
 
 
 def _kind(name: str, memory_bytes: int) -> DeviceKind:
+    preset = device_kinds().get(name)
+    if preset is not None and preset.memory_bytes is not None:
+        return preset
     source = "bapipe probe: what torch sees of a GPU, or a host's memory over its ranks"
     return DeviceKind(name=name, memory_bytes=memory_bytes, sources={"memory_bytes": source})
