@@ -16,6 +16,9 @@ START_LIMIT_S = 300.0
 LAST_WORDS_S = 2.0
 """How long other ranks have to say that they fail, too, once one has."""
 
+ENDING_S, LOOK_EVERY_S = 0.1, 0.005
+"""How long a rank may take to be gone after its connections are; torchrun ends the others no sooner."""
+
 MOVES = ("ready", "step", "alive", "checkpoint")
 """The events that say that the run gets on."""
 
@@ -42,13 +45,22 @@ class Watch:
             self._pids[event["rank"]] = event["pid"]
         elif kind == "failed":
             if not self._failures:
-                self._gone = [rank for rank, pid in self._pids.items() if not _runs(pid)]
+                self._gone = self._ended(ENDING_S if event.get("lost") else 0.0)
                 self.deadline_s = time.monotonic() + LAST_WORDS_S
             self._failures.append(event)
         elif kind in MOVES:
             self.step, self._ready = event["step"], True
             if not self._failures:
                 self.deadline_s = time.monotonic() + self.timeout_s
+
+    def _ended(self, within_s: float) -> list[int]:
+        """The ranks whose processes are gone, as soon as there is one: connections close a moment before."""
+        until_s = time.monotonic() + within_s
+        while True:
+            gone = [rank for rank, pid in self._pids.items() if not _runs(pid)]
+            if gone or time.monotonic() >= until_s:
+                return gone
+            time.sleep(LOOK_EVERY_S)
 
     def kill(self) -> None:
         """Ends every rank at once, those that are stopped, too."""

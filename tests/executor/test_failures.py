@@ -72,6 +72,17 @@ def test_a_lost_connection_is_not_the_cause() -> None:
     assert str(seen.failure(1)) == "rank 1 failed: E: m"
 
 
+def test_a_rank_that_is_about_to_be_gone_is_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connections close a moment before its process is gone."""
+    looks = iter((True, True, False))
+    monkeypatch.setattr(watch, "_runs", lambda pid: pid == 100 or next(looks))
+    seen = watch.Watch(5.0)
+    for rank in (0, 1):
+        seen.note({"event": "started", "rank": rank, "pid": 100 + rank})
+    seen.note({"event": "failed", "rank": 0, "error": "E", "message": "reset", "lasting": False, "lost": True})
+    assert str(seen.failure(1)) == "rank 1 ended without a word: killed, or out of memory?"
+
+
 def test_a_loss_that_is_no_number_ends_the_run_for_good() -> None:
     hook = FiniteLoss()
     hook.after_step(None, StepReport(3, 1.5, 0.1, 8))  # type: ignore[arg-type]
