@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import statistics
 import sys
 import tempfile
@@ -39,6 +40,8 @@ KILLS = 50
 
 def measurements() -> Iterator[Measurement]:
     """Both deployments, one after the other; PostgreSQL where it is installed."""
+    gc.collect()
+    gc.freeze()  # the client's collections would count as waiting
     with tempfile.TemporaryDirectory(prefix="bapipe-bench-") as folder:
         yield from _under_load(lambda: embedded(Path(folder) / "embedded", max_concurrent_solves=2))
         yield from _under_kills(Path(folder) / "kills", None)

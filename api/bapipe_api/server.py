@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import socket
 import sys
@@ -92,10 +93,17 @@ def serve(settings: Settings, *, tasks: Tasks | None = None) -> None:
         log_config=None,
     )
     server = _Server(config, app)
+    _spare_collections()
     with suppress(KeyboardInterrupt):
         server.run()
     if not server.started:
         raise SystemExit(START_FAILED)
+
+
+def _spare_collections() -> None:
+    """What is loaded by now stays for good; looking through it for garbage would hold up every request for 70 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> int:
